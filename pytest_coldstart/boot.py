@@ -1,0 +1,417 @@
+"""One boot on one clock: prepare, prove, launch, watch, first request, warm up, stop, sweep.
+
+Can be used from a script without pytest::
+
+    boot = Boot(plan)
+    boot.run()            # start -> warmed; a failure of the engine is data, see boot.failure
+    record = boot.stop()  # the tree is gone, the record is whole
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from pytest_coldstart import metrics
+from pytest_coldstart.client import FIRST_PROMPT, FIRST_TOKENS, Client, RequestFailed
+from pytest_coldstart.coldness import TIERS, Coldness, TierContradicted
+from pytest_coldstart.engines.base import LaunchSpec
+from pytest_coldstart.errors import BootFailed, HarnessFault
+from pytest_coldstart.launch import launch_of
+from pytest_coldstart.observe import proc
+from pytest_coldstart.plan import Plan
+from pytest_coldstart.ports import HOST, Port, PortTaken, is_free
+from pytest_coldstart.process import Ended, SupervisorLost, Tree, read_log_tail
+from pytest_coldstart.readiness import Readiness, interval
+from pytest_coldstart.record import INSTANTS, BootRecord, Evidence, Failure, Phase, Request, Stop, Usage
+from pytest_coldstart.redact import Redactor
+from pytest_coldstart.shm import SharedMemory
+from pytest_coldstart.warmup import unique_prompt
+from pytest_coldstart.watch import Watch
+
+#: Called while a boot runs: seconds since the start, what is awaited, the engine's last line.
+Progress = Callable[[float, str, str], None]
+
+_OBSERVED = (
+    "PYTHON",
+    "CUDA",
+    "NCCL",
+    "VLLM",
+    "SGLANG",
+    "TRT",
+    "TM_",
+    "HF_",
+    "OMP_",
+    "GGML",
+    "LLAMA",
+    "LD_",
+    "TORCH",
+    "TRITON",
+)
+
+
+class Boot:
+    """One launch of one cell. After :meth:`run` either ``failure`` is set or the engine is up."""
+
+    def __init__(self, plan: Plan, role: str = "measured", round: int = 1, progress: Progress | None = None) -> None:
+        self.plan, self.role, self.round = plan, role, round
+        self.progress = progress
+        self.boot_id = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(4)}"
+        self.log_path = plan.logs / f"{self.boot_id}.log"
+        self.failure: Failure | None = None
+        self.record: BootRecord | None = None
+        self.client: Client | None = None
+        self.port: Port | None = None
+        self.tree: Tree | None = None
+        self.readiness: Readiness | None = None
+        self.observer: proc.TreeObserver | None = None
+        self.watch: Watch | None = None
+        self.evidence = Evidence()
+        self.usage = Usage()
+        self.requests: list[Request] = []
+        self.instants: dict[str, float] = {}
+        self.started_at = datetime.now(UTC)
+        self.redactor = Redactor(plan.environ)
+        self.contradicted = False
+        self._created = time.monotonic()
+        self._before_start = 0.0
+        self._command: tuple[str, ...] = ()
+        self._environment: dict[str, str] = {}
+        self._device_before: int | None = None
+        self.load_average: float | None = None
+
+    # -- start to warmed
+
+    def run(self) -> None:
+        """Boot the engine to its warmed state, or until it fails (``failure`` is set, all is stopped).
+
+        :raises TierRefused: the host cannot be made as cold as the tier says.
+        :raises TierContradicted: the evidence contradicts the tier; ``record`` keeps it.
+        :raises HarnessFault: the port is taken, or a fault of this tool.
+        """
+        try:
+            self._prepare()
+            self._launch()
+            self._first_request()
+            self._confirm()
+            self._in_thread(self._warm, "the warm-up")
+        except (BootFailed, RequestFailed) as error:
+            self._fail(error)
+        except (SupervisorLost, PortTaken) as error:
+            self._abandon()
+            raise HarnessFault(str(error)) from error
+        except BaseException:
+            self._abandon()
+            raise
+
+    def _prepare(self) -> None:
+        plan = self.plan
+        self.port = Port(plan.port)
+        spec = LaunchSpec(plan.cell, plan.model, HOST, self.port.number, plan.python, plan.cache_home)
+        roots = plan.engine.cache_roots(spec)
+        self.coldness = Coldness(
+            TIERS[plan.cell.tier], plan.cache_home, roots, plan.model.files, plan.engine.libraries(plan.cell)
+        )
+        self.model = plan.model.describe()  # reads the weights, so before they are evicted
+        self.versions = plan.engine.versions(plan.cell)
+        self.shared_memory = SharedMemory.now()
+        self.coldness.prepare()
+        launch = launch_of(plan, spec, roots, self.boot_id, self.log_path)
+        self._command = self.redactor.command(launch.argv)
+        differs = {k: v for k, v in launch.env.items() if plan.environ.get(k) != v or k.startswith(_OBSERVED)}
+        self._environment = self.redactor.environment(differs)
+        self.dialect = plan.engine.dialect(spec)
+        self.tree = Tree(launch)
+
+    def _launch(self) -> None:
+        tree, port, plan = self.tree, self.port, self.plan
+        assert tree is not None
+        assert port is not None
+        self.evidence = self.coldness.prove()
+        if self.evidence.contradictions:
+            self._contradict()
+        if plan.model.files:
+            self._device_before = proc.device_read_bytes(plan.model.files[0])
+        self.observer = proc.TreeObserver(tree.supervisor_pid)
+        self.load_average = os.getloadavg()[0]
+        self.started_at = datetime.now(UTC)
+        self._before_start = time.monotonic() - self._created
+        tree.start()
+        assert tree.start_time is not None
+        self.instants["start"] = 0.0
+        if tree.exec_errno is not None:
+            raise BootFailed(
+                "exec", f"the engine could not be executed: {self._command[0]}: {os.strerror(tree.exec_errno)}"
+            )
+        if plan.observe:
+            self.observer.start()
+        self.readiness = Readiness(HOST, port.number, plan.engine.endpoints_for(plan.cell), tree.start_time)
+        self.client = Client(HOST, port.number, plan.model.served, self.dialect, tree.start_time)
+        self.watch = Watch(plan, tree, self.readiness, self.observer, port.number, self.instants, self.progress)
+        self.readiness.start()
+
+    def _first_request(self) -> None:
+        self._in_thread(self._send_first, "the first answer")
+        assert self.readiness is not None
+        self._note_readiness()
+
+    def _send_first(self) -> None:
+        """Send the pinned request at the trusted endpoint's first success, again while it is refused."""
+        client, readiness = self.client, self.readiness
+        assert client is not None
+        assert readiness is not None
+        while not readiness.trusted.wait(0.2):
+            if self._closing.is_set():
+                return
+        attempts = 0
+        while True:
+            attempts += 1
+            try:
+                request = client.complete(FIRST_PROMPT, FIRST_TOKENS, self.plan.boot_timeout, kind="first")
+                break
+            except RequestFailed as error:
+                if error.kind != "refused" or self._closing.is_set():
+                    raise
+                assert self.watch is not None
+                self.watch.last_refusal = str(error)
+                self._closing.wait(interval(client.now()))
+        if self.observer and self.plan.observe:
+            self.usage = self.observer.usage()
+        for name in ("first_token", "first_text"):
+            if (value := getattr(request, name)) is not None:
+                self.instants[name] = value
+        assert request.done is not None
+        self.instants["first_done"] = request.done
+        self.requests.append(replace(request, attempts=attempts))
+
+    def _confirm(self) -> None:
+        device = None
+        if self._device_before is not None:
+            now = proc.device_read_bytes(self.plan.model.files[0])
+            device = None if now is None else now - self._device_before
+        self.evidence = self.coldness.confirm(self.evidence, self.usage.read_bytes, device)
+        if self.evidence.contradictions:
+            self._contradict()
+
+    def _warm(self) -> None:
+        """The warm-up strategy, then the judged request and the distribution after it."""
+        plan = self.plan
+
+        def send(prompt: str, tokens: int) -> None:
+            self._request(prompt, tokens, "warmup")
+
+        plan.warmup.run(send)
+        assert self.client is not None
+        self.instants["warmed"] = self.client.now()
+        for index in range(plan.requests):
+            words = plan.prompt_words[index % len(plan.prompt_words)]
+            self._request(unique_prompt(index + 1, words), plan.request_tokens, "warm", index)
+
+    def _request(self, prompt: str, tokens: int, kind: str, index: int = 0) -> None:
+        assert self.client is not None
+        if self._closing.is_set():
+            raise RequestFailed("broken", "the boot is being stopped")
+        try:
+            self.requests.append(self.client.complete(prompt, tokens, self.plan.boot_timeout, kind, index))
+        except RequestFailed as error:
+            what = "warm-up request" if kind == "warmup" else f"warm request {index + 1}"
+            raise RequestFailed(error.kind, f"{what}: {error}") from error
+
+    def _in_thread(self, work: Callable[[], None], awaited: str) -> None:
+        """Run *work* on a thread and watch the boot meanwhile; the thread's error is raised here."""
+        assert self.watch is not None
+        errors: list[BaseException] = []
+        done = threading.Event()
+        self._closing = threading.Event()
+
+        def run() -> None:
+            try:
+                work()
+            except BaseException as error:
+                errors.append(error)
+            finally:
+                done.set()
+
+        thread = threading.Thread(target=run, daemon=True, name="coldstart-requests")
+        thread.start()
+        try:
+            self.watch.until(done, awaited)
+        except BaseException:
+            self._closing.set()
+            if self.client:
+                self.client.abort()
+            raise
+        thread.join()
+        if errors:
+            self.watch.give_exit_a_moment()  # a dying engine breaks the request first
+            raise errors[0]
+
+    # -- endings
+
+    def _note_readiness(self) -> None:
+        if self.readiness:
+            for name, value in (("listen", self.readiness.listen), ("ready", self.readiness.ready)):
+                if value is not None:
+                    self.instants[name] = value
+
+    def _fail(self, error: BootFailed | RequestFailed) -> None:
+        kind = error.kind if isinstance(error, BootFailed) else "request"
+        if kind in ("hang", "timeout", "deadline") and self.tree and self.tree.exit_code is None:
+            self.tree.dump_stacks()
+        self._note_readiness()
+        reached = [name for name in INSTANTS if name in self.instants]
+        self.failure = Failure(kind, self.redactor.text(str(error)), reached[-1] if reached else "")
+        self.stop()
+
+    def _contradict(self) -> None:
+        self.contradicted = True
+        self.stop()
+        raise TierContradicted("; ".join(self.evidence.contradictions))
+
+    def _abandon(self) -> None:
+        """Stop everything after an error that is not the engine's; keep no record."""
+        if self.tree and self.tree.ended is None:
+            try:
+                self.tree.stop()
+            except (SupervisorLost, BaseException) as error:
+                self.tree.kill()
+                if not isinstance(error, Exception):
+                    raise
+        self._release()
+
+    def _release(self) -> None:
+        if self.readiness:
+            self.readiness.close()
+        if self.observer:
+            self.observer.close()
+        if self.port:
+            self.port.release()
+
+    def stop(self) -> BootRecord:
+        """End the whole tree and return the record of the boot; a second call returns the same.
+
+        :raises HarnessFault: the supervisor was lost; the tree was killed by its tag.
+        """
+        if self.record is not None:
+            return self.record
+        assert self.tree is not None
+        try:
+            ended = self.tree.stop()
+        except SupervisorLost as error:
+            self._release()
+            raise HarnessFault(str(error)) from error
+        except BaseException:
+            self._abandon()
+            raise
+        swept = time.monotonic()
+        port_free = self.port is None or is_free(self.port.number)
+        self._note_readiness()
+        self._release()
+        self.record = self._write(ended, port_free, swept)
+        return self.record
+
+    def _write(self, ended: Ended, port_free: bool, swept: float) -> BootRecord:
+        if self.tree and self.tree.start_time is not None:
+            self.instants["stopped"] = ended.end - self.tree.start_time
+        if self.failure:
+            self.failure = replace(self.failure, log_tail=self.redactor.text(read_log_tail(self.log_path)))
+        caches = self.coldness.caches()
+        record = replace(
+            self._base_record(),
+            caches=caches,
+            stop=self._stop(ended, port_free),
+            log_bytes=ended.log_bytes,
+            log_path=self._keep_log(),
+        )
+        if record.outcome == "ok":
+            self.coldness.mark_filled(self.boot_id, self.versions)
+        record = replace(record, harness_time=self._before_start + time.monotonic() - swept)
+        return replace(record, metrics=metrics.measure(record))
+
+    def snapshot(self) -> BootRecord:
+        """The record so far, of a boot that is up: what is known only after the stop is unmeasured."""
+        if self.record is not None:
+            return self.record
+        self._note_readiness()
+        record = self._base_record()
+        return replace(record, metrics=metrics.measure(record))
+
+    @property
+    def outcome(self) -> str:
+        return "error" if self.contradicted else "failed" if self.failure else "ok"
+
+    def _base_record(self) -> BootRecord:
+        plan = self.plan
+        return BootRecord(
+            boot_id=self.boot_id,
+            run_id=plan.run_id,
+            nodeid=plan.nodeid,
+            cell_id=plan.cell_id,
+            cell=self._cell(),
+            cell_digest=plan.cell.digest,
+            base_digest=plan.cell.base_digest,
+            engine=plan.engine.name,
+            tier=plan.cell.tier,
+            role=self.role,
+            round=self.round,
+            outcome=self.outcome,
+            started_at=self.started_at.isoformat(timespec="milliseconds"),
+            instants=dict(self.instants),
+            endpoints=dict(self.readiness.seen) if self.readiness else {},
+            poll_delay=self.readiness.poll_delay if self.readiness else None,
+            phases=_phases(self.instants),
+            requests=tuple(self.requests),
+            evidence=self.evidence,
+            usage=self.usage,
+            failure=self.failure,
+            versions=self.versions,
+            model=self.model,
+            command=self._command,
+            environment=self._environment,
+            log_path=str(self.log_path),
+            load_average=self.load_average,
+        )
+
+    def _cell(self) -> dict[str, Any]:
+        content = self.plan.cell.content()
+        content["env"] = self.redactor.environment(content["env"])
+        content["command"] = list(self.redactor.command(content["command"]))
+        return content
+
+    def _stop(self, ended: Ended, port_free: bool) -> Stop:
+        left = self.shared_memory.left(ended.shm)
+        return Stop(
+            duration=ended.end - ended.begin,
+            forced=ended.forced,
+            exit_code=ended.code,
+            leaked_processes=ended.leaked,
+            leaked_shm=tuple(name for name, _ in left),
+            leaked_bytes=None if self.plan.parallel or not self.shared_memory.known else sum(size for _, size in left),
+            port_free=port_free,
+        )
+
+    def _keep_log(self) -> str | None:
+        keep = self.plan.keep_logs
+        if keep == "all" or (keep == "failed" and self.outcome != "ok"):
+            return str(self.log_path)
+        with suppress(OSError):
+            self.log_path.unlink()
+        return None
+
+
+def _phases(instants: dict[str, float]) -> tuple[Phase, ...]:
+    """What is known without a look inside: the first request, and all before it unattributed."""
+    ready, done = instants.get("ready"), instants.get("first_done")
+    if ready is None:
+        return ()
+    phases = [Phase("unattributed", 0.0, ready, "client")]
+    if done is not None:
+        phases.append(Phase("first_request", ready, done, "client"))
+    return tuple(phases)

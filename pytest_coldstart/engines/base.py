@@ -1,0 +1,280 @@
+"""The contract between a boot and an engine. Nothing here knows pytest.
+
+An adapter answers questions about one engine: how it is launched, where it keeps caches,
+which endpoint tells the truth, how it wants a request. It holds no state of a boot.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pytest_coldstart.cell import Cell
+from pytest_coldstart.client import Dialect
+from pytest_coldstart.readiness import Endpoint
+
+#: Tiers that need nothing of the engine but a launch.
+PLAIN_TIERS = frozenset({"pristine", "scale_out", "redeploy", "restart"})
+
+
+class EngineError(ValueError):
+    """A mistake in how an engine is configured; the message lists what is valid."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """One named engine option: the Python types it takes, or its choices, and what it does."""
+
+    help: str
+    types: tuple[type, ...] = (int,)
+    choices: tuple[Any, ...] = ()
+    flag: str = ""
+
+    def problem(self, value: Any) -> str:
+        """Why *value* is not valid, or an empty string."""
+        if self.choices:
+            if any(type(value) is type(choice) and value == choice for choice in self.choices):
+                return ""
+            return f"{value!r} is not one of {', '.join(map(repr, self.choices))}"
+        if type(value) not in self.types:
+            return f"{value!r} is not of type {' or '.join(kind.__name__ for kind in self.types)}"
+        return ""
+
+
+@dataclass(frozen=True)
+class Model:
+    """The weights of a boot: the name in a suite, the name the engine serves it by, its files."""
+
+    name: str
+    served: str
+    files: tuple[Path, ...] = ()
+    path: Path | None = None
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.stat().st_size for file in self.files)
+
+    def describe(self) -> dict[str, Any]:
+        """Name, bytes and digest; the digest is over the content of every file."""
+        return {
+            "name": self.name,
+            "path": str(self.path) if self.path else None,
+            "bytes": self.bytes if self.files else None,
+            "digest": _content_digest(tuple((str(f), f.stat().st_mtime_ns, f.stat().st_size) for f in self.files)),
+        }
+
+
+@lru_cache(maxsize=64)
+def _content_digest(files: tuple[tuple[str, int, int], ...]) -> str | None:
+    """SHA-256 over the files' content, once a session for each state of a file."""
+    if not files:
+        return None
+    digest = hashlib.sha256()
+    for path, _, _ in files:
+        with open(path, "rb") as file:
+            while block := file.read(1 << 22):
+                digest.update(block)
+    return digest.hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Availability:
+    """Whether an engine can be launched here. ``reason`` and ``enable`` say why not and what to do."""
+
+    ok: bool
+    version: str | None = None
+    reason: str = ""
+    enable: str = ""
+
+
+@dataclass(frozen=True)
+class CacheRoot:
+    """One folder that an engine fills and finds again: its name, its path and the variables that place it there."""
+
+    name: str
+    path: Path
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class LaunchSpec:
+    """What a boot gives an adapter: the cell, the model, where to listen, where caches may be."""
+
+    cell: Cell
+    model: Model
+    host: str
+    port: int
+    python: str
+    cache_home: Path
+
+
+class Engine(ABC):
+    """One serving system. Subclass it, name it in the entry point group ``pytest_coldstart.engines``."""
+
+    #: The name in suites, on the command line and in the store.
+    name: ClassVar[str]
+    title: ClassVar[str]
+    #: Distributions whose metadata tells the engine's version, the first one names it.
+    distributions: ClassVar[tuple[str, ...]] = ()
+    options: ClassVar[Mapping[str, Option]] = {}
+    #: The model of a cell that names none.
+    default_model: ClassVar[str | None] = None
+    tiers: ClassVar[frozenset[str]] = PLAIN_TIERS
+    #: Endpoints in order of trust, the trusted one first.
+    endpoints: ClassVar[tuple[Endpoint, ...]] = (
+        Endpoint("health", "/health", trusted=True),
+        Endpoint("models", "/v1/models"),
+    )
+    #: Where the engine exposes Prometheus text, if anywhere.
+    metrics_path: ClassVar[str | None] = None
+    #: What a user of this engine should know, one sentence each.
+    traps: ClassVar[tuple[str, ...]] = ()
+    #: Whether its processes are Python: then bytecode is one of its caches.
+    is_python: ClassVar[bool] = False
+    #: What a person installs to have it.
+    install: ClassVar[str] = ""
+
+    # -- before anything boots
+
+    def check(self, cell: Cell) -> None:
+        """Check everything that can be known without a launch.
+
+        :raises EngineError: an unknown option, a wrong value, a model that cannot be.
+        """
+        problems = []
+        for name, value in cell.options.items():
+            option = self.options.get(name)
+            if option is None:
+                valid = ", ".join(sorted(self.options)) or "none"
+                problems.append(f"engine {self.name!r} has no option {name!r}; valid options: {valid}")
+            elif problem := option.problem(value):
+                problems.append(f"engine {self.name!r}, option {name!r}: {problem}")
+        if cell.tier not in self.tiers:
+            problems.append(
+                f"engine {self.name!r} cannot boot at tier {cell.tier!r}; valid tiers: {', '.join(sorted(self.tiers))}"
+            )
+        if cell.python is not None and shutil.which(cell.python) is None:
+            problems.append(
+                f"python={cell.python!r} is no executable file and not on PATH; give the interpreter's path"
+            )
+        if problems:
+            raise EngineError("; ".join(problems))
+
+    def availability(self, cell: Cell) -> Availability:
+        """Whether this cell's interpreter or command has the engine. Imports nothing of it."""
+        if cell.command:
+            return command_availability(cell.command)
+        python = cell.python or sys.executable
+        versions = versions_of(python, self.distributions)
+        if versions is None:
+            return Availability(
+                False, reason=f"the interpreter {python} does not exist or does not run", enable="fix python="
+            )
+        if self.distributions and self.distributions[0] not in versions:
+            where = f" in {cell.python}" if cell.python else ""
+            return Availability(
+                False,
+                reason=f"the distribution {self.distributions[0]!r} is not installed{where}",
+                enable=self.install,
+            )
+        return Availability(True, versions.get(self.distributions[0]) if self.distributions else None)
+
+    def versions(self, cell: Cell) -> dict[str, str]:
+        """Versions of the engine's distributions and of its interpreter, asked of that interpreter."""
+        if cell.command:
+            return {}
+        return versions_of(cell.python or sys.executable, self.distributions) or {}
+
+    @abstractmethod
+    def model(self, cell: Cell) -> Model:
+        """Find the cell's model.
+
+        :raises EngineError: a path that does not exist, or a file that is no such model.
+        :raises ModelMissing: a model that would have to be installed first.
+        """
+
+    # -- a boot
+
+    @abstractmethod
+    def command(self, spec: LaunchSpec) -> list[str]:
+        """The command line that serves the model on ``spec.host``:``spec.port``."""
+
+    def environment(self, spec: LaunchSpec) -> dict[str, str]:
+        """Variables on top of the caller's environment."""
+        return {}
+
+    def cache_roots(self, spec: LaunchSpec) -> list[CacheRoot]:
+        """Every cache that outlives a boot, isolated below ``spec.cache_home``."""
+        if not self.is_python or spec.cell.command:
+            return []
+        path = spec.cache_home / "bytecode"
+        # A caller's PYTHONDONTWRITEBYTECODE would keep this cache empty; a suite may still set it in env=.
+        return [CacheRoot("bytecode", path, {"PYTHONPYCACHEPREFIX": str(path), "PYTHONDONTWRITEBYTECODE": ""})]
+
+    def libraries(self, cell: Cell) -> list[Path]:
+        """Large library files of the engine, evicted where the tier says so."""
+        return []
+
+    def endpoints_for(self, cell: Cell) -> tuple[Endpoint, ...]:
+        """The endpoints of this cell, where an option may move them."""
+        return self.endpoints
+
+    def dialect(self, spec: LaunchSpec) -> Dialect:
+        return Dialect()
+
+    def impossible(self, cell: Cell) -> dict[str, str]:
+        """Metrics that cannot exist for this engine on this device: name -> reason."""
+        return {"fragmentation": "no source of memory fragmentation for this engine yet"}
+
+    def stop_grace(self, cell: Cell) -> float:
+        """Seconds from SIGTERM to the leader until harsher signals."""
+        return 10.0
+
+
+class ModelMissing(EngineError):
+    """A model that is not installed here: a reason to skip, with what enables it."""
+
+    def __init__(self, reason: str, enable: str) -> None:
+        super().__init__(reason)
+        self.enable = enable
+
+
+_ASK = """
+import importlib.metadata as m, json, platform, sys
+found = {"python": platform.python_version()}
+for name in sys.argv[1:]:
+    try:
+        found[name] = m.version(name)
+    except m.PackageNotFoundError:
+        pass
+print(json.dumps(found))
+"""
+
+
+@lru_cache(maxsize=64)
+def versions_of(python: str, distributions: Sequence[str]) -> dict[str, str] | None:
+    """Versions in another interpreter's environment, by its metadata; None if it does not run."""
+    try:
+        done = subprocess.run(
+            [python, "-c", _ASK, *distributions], capture_output=True, text=True, timeout=60, check=False
+        )
+        return dict(json.loads(done.stdout)) if done.returncode == 0 else None
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        return None
+
+
+def command_availability(command: Sequence[str]) -> Availability:
+    if shutil.which(command[0]):
+        return Availability(True)
+    return Availability(
+        False, reason=f"the command {command[0]!r} is not on PATH and is no executable file", enable="fix command="
+    )

@@ -1,0 +1,165 @@
+"""Around a test's body: boot before it, stop and judge after it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pytest_coldstart.coldness import TierContradicted, TierRefused
+from pytest_coldstart.collect import param_of
+from pytest_coldstart.errors import HarnessFault
+from pytest_coldstart.handle import ColdBoot
+from pytest_coldstart.markers import slo_levels
+from pytest_coldstart.plan import Plan
+from pytest_coldstart.report import explain, junit
+from pytest_coldstart.session import Session
+from pytest_coldstart.slo import Verdict
+from pytest_coldstart.store.errors import StoreError
+
+#: On an item: the boot that its body runs on.
+BOOT = pytest.StashKey[ColdBoot]()
+#: On an item: what became of its cell, for the terminal's table.
+OUTCOME = pytest.StashKey[dict[str, Any]]()
+#: On an item: the item that runs after it.
+NEXT = pytest.StashKey["pytest.Item | None"]()
+
+
+@contextmanager
+def booted(session: Session, node: pytest.Item | pytest.Module, plan: Plan) -> Iterator[ColdBoot]:
+    """Make the cell's rounds; the last boot is up inside, and surely gone after."""
+    shared = not isinstance(node, pytest.Item)
+    nodeid = f"{node.nodeid}[{plan.cell_id}]" if shared else node.nodeid
+    plan = replace(plan, nodeid=nodeid)
+    rounds = session.rounds(plan)
+    boot = ColdBoot(rounds, [] if shared else _bounds(session, node, plan))
+    try:
+        rounds.run()
+    except (TierContradicted, TierRefused, HarnessFault, StoreError) as error:
+        words = {
+            TierContradicted: "the evidence contradicts the tier",
+            TierRefused: "the tier was refused",
+            StoreError: "the boot could not be stored",
+        }.get(type(error), "no verdict is possible")
+        pytest.fail(f"{words}: {error}", pytrace=False)
+    if shared:
+        session.shared[(node.nodeid, plan.cell.digest)] = boot
+    else:
+        node.stash[BOOT] = boot
+    try:
+        yield boot
+    finally:
+        rounds.finish()
+
+
+def _bounds(session: Session, item: Any, plan: Plan) -> list[Any]:
+    return session.bounds(slo_levels(item), plan.cell.tier)
+
+
+def boot_of(session: Session, item: pytest.Item) -> ColdBoot | None:
+    """The boot under an item, its own or one that it shares."""
+    own = item.stash.get(BOOT, None)
+    if own is not None:
+        return own
+    if "shared_cold_boot" not in getattr(item, "fixturenames", ()):
+        return None
+    key = _shared_key(item)
+    return session.shared.get(key) if key else None
+
+
+def _shared_key(item: pytest.Item | None) -> tuple[str, str] | None:
+    param = param_of(item) if item else None
+    if item is None or param is None or "shared_cold_boot" not in getattr(item, "fixturenames", ()):
+        return None
+    module = item.getparent(pytest.Module)
+    return (module.nodeid if module else "", param.matrix.cell.digest)
+
+
+def forget(item: pytest.Item) -> None:
+    """Before a rerun of the same item: its last attempt's boot and outcome are not this one's."""
+    if BOOT in item.stash:
+        del item.stash[BOOT]
+    if OUTCOME in item.stash:
+        del item.stash[OUTCOME]
+
+
+def refuse_body(session: Session, item: pytest.Item) -> None:
+    """A failed boot fails the test where its body would run: there is no engine to run it on."""
+    boot = boot_of(session, item)
+    if boot is not None and boot.rounds.failed is not None:
+        _conclude(session, item, boot)
+
+
+def after_body(session: Session, item: pytest.Item, body_failed: bool) -> None:
+    """Stop, sweep and judge; a broken SLO fails the test even where its body asserted nothing.
+
+    A shared boot is stopped after its last test. With --pdb a failed body keeps its engine up
+    for the debugger; the fixture's end stops it.
+    """
+    boot = boot_of(session, item)
+    if boot is None or item.stash.get(OUTCOME, None) is not None:
+        return
+    if body_failed and item.config.getoption("usepdb", False):
+        return
+    key = _shared_key(item)
+    if key is None or key != _shared_key(item.stash.get(NEXT, None)):
+        boot.rounds.finish()
+    _conclude(session, item, boot, raising=not body_failed)
+
+
+def _conclude(session: Session, item: pytest.Item, boot: ColdBoot, raising: bool = True) -> None:
+    plan = replace(boot.plan, nodeid=item.nodeid)
+    verdicts = boot.rounds.judge(_bounds(session, item, plan))
+    session.keep_verdicts(plan, verdicts)
+    failed = boot.rounds.failed
+    broken = [verdict for verdict in verdicts if verdict.broken]
+    text = ""
+    options = session.reproduce_options()
+    if failed is not None:
+        text = explain.failed_boot(failed, item.nodeid, options, session.settings.keep_logs != "none")
+    elif broken:
+        text = explain.broken_slo(verdicts, boot.records, item.nodeid, options)
+    item.stash[OUTCOME] = _outcome(item, boot, verdicts)
+    item.user_properties.extend(junit.properties(boot.records, verdicts))
+    if text and raising:
+        pytest.fail(text, pytrace=False)
+    if text:
+        item.add_report_section("call", "coldstart", text)
+
+
+def _outcome(item: pytest.Item, boot: ColdBoot, verdicts: list[Verdict]) -> dict[str, Any]:
+    records = boot.records
+    slowest = explain.slowest_boot(records)
+    failed = sum(record.failed for record in records)
+    bad = [verdict.verdict for verdict in verdicts if verdict.broken]
+    word = "failed" if failed else ("fail" if "fail" in bad else bad[0]) if bad else "pass"
+    return {
+        "status": "judged",
+        "name": f"{boot.plan.engine.name} {boot.plan.cell_id.removesuffix('-' + boot.cell.tier)}",
+        "nodeid": item.nodeid,
+        "tier": boot.cell.tier,
+        "rounds": len(records),
+        "failed": failed,
+        "verdict": word,
+        "verdicts": [verdict.to_dict() for verdict in verdicts],
+        "slowest": explain.slowest_part(slowest) if slowest else "-",
+    }
+
+
+def outcome_for_report(item: pytest.Item, report: pytest.TestReport) -> dict[str, Any] | None:
+    """What the controller needs to know of an item's cell: plain data that survives pytest-xdist."""
+    if report.when == "call":
+        return item.stash.get(OUTCOME, None)
+    param = param_of(item)
+    if param is None or report.when != "setup" or report.passed:
+        return None
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    return {
+        "status": "skipped",
+        "name": f"{param.engine.name} {param.matrix.id}",
+        "nodeid": item.nodeid,
+        "reason": reason.removeprefix("Skipped: ").splitlines()[0] if reason else report.outcome,
+    }

@@ -1,0 +1,164 @@
+"""What a process tree uses, from /proc: memory, CPU, faults, bytes read from storage.
+
+A process that ended took its counters along; those of ended children live on in the parent
+that reaped them (cutime, cminflt, the io sums), and the supervisor reaps whatever has no
+other parent. So the sum over the living tree and the supervisor's children is the whole tree.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_coldstart.record import Usage
+
+_TICK = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
+_PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Sums over the tree at one moment; ``when`` is a monotonic second."""
+
+    when: float
+    processes: int
+    rss: int
+    cpu_time: float
+    minor_faults: int
+    major_faults: int
+    read_bytes: int | None
+    written_bytes: int | None
+
+
+def tree(root: int) -> list[int]:
+    """*root* and its living descendants, by the kernel's lists of children."""
+    found, todo = [], [root]
+    while todo:
+        pid = todo.pop()
+        found.append(pid)
+        try:
+            for task in os.listdir(f"/proc/{pid}/task"):
+                with open(f"/proc/{pid}/task/{task}/children", "rb") as file:
+                    todo.extend(int(child) for child in file.read().split())
+        except OSError:
+            continue
+    return found
+
+
+def sample(supervisor: int) -> Sample:
+    """Sum over the tree below *supervisor*; of the supervisor itself only what it reaped counts."""
+    rss, ticks, minor, major = 0, 0, 0, 0
+    read: int | None = 0
+    written: int | None = 0
+    processes = 0
+    for pid in tree(supervisor):
+        fields = _stat(pid)
+        if fields is None:
+            continue
+        # Fields of proc(5), counted from the state: minflt 7, cminflt 8, majflt 9, cmajflt 10,
+        # utime 11, stime 12, cutime 13, cstime 14, rss 21.
+        minor += fields[8]
+        major += fields[10]
+        ticks += fields[13] + fields[14]
+        if pid != supervisor:
+            processes += 1
+            minor += fields[7]
+            major += fields[9]
+            ticks += fields[11] + fields[12]
+            rss += fields[21] * _PAGE
+        read, written = _add_io(pid, read, written)
+    return Sample(time.monotonic(), processes, rss, ticks / _TICK, minor, major, read, written)
+
+
+def _stat(pid: int) -> list[int] | None:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            text = file.read()
+    except OSError:
+        return None
+    fields = text.rpartition(b")")[2].split()
+    return [0, *(int(field) for field in fields[1:])]
+
+
+def _add_io(pid: int, read: int | None, written: int | None) -> tuple[int | None, int | None]:
+    if read is None or written is None:
+        return None, None
+    try:
+        with open(f"/proc/{pid}/io", "rb") as file:
+            lines = dict(line.split(b": ") for line in file.read().splitlines())
+    except ProcessLookupError:
+        return read, written
+    except OSError:
+        return None, None  # another user's process: an incomplete sum would be a wrong one
+    return read + int(lines[b"read_bytes"]), written + int(lines[b"write_bytes"])
+
+
+class TreeObserver:
+    """Samples a tree on a thread of its own until :meth:`close`.
+
+    ``base`` is taken at the launch, so that what the supervisor itself read does not count.
+    """
+
+    def __init__(self, supervisor: int, every: float = 0.05) -> None:
+        self.supervisor = supervisor
+        self.every = every
+        self.base = sample(supervisor)
+        self.latest = self.base
+        self.peak_rss = 0
+        self.samples = 0
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True, name="coldstart-proc")
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self._closed.set()
+        if self._thread.is_alive():
+            self._thread.join(5)
+
+    def _run(self) -> None:
+        begin = time.monotonic()
+        while not self._closed.is_set():
+            self.take()
+            # Long boots need no fine grid: at most 20 samples a second, later about 5.
+            self._closed.wait(self.every if time.monotonic() - begin < 30 else self.every * 4)
+
+    def take(self) -> Sample:
+        try:
+            self.latest = sample(self.supervisor)
+        except (OSError, ValueError):
+            return self.latest
+        self.samples += 1
+        self.peak_rss = max(self.peak_rss, self.latest.rss)
+        return self.latest
+
+    def usage(self) -> Usage:
+        """What was used from the launch until now."""
+        last, base = self.take(), self.base
+        read = None if last.read_bytes is None or base.read_bytes is None else last.read_bytes - base.read_bytes
+        return Usage(
+            peak_rss=self.peak_rss,
+            minor_faults=last.minor_faults - base.minor_faults,
+            major_faults=last.major_faults - base.major_faults,
+            cpu_time=last.cpu_time - base.cpu_time,
+            read_bytes=read,
+            samples=self.samples,
+        )
+
+
+def device_read_bytes(path: Path) -> int | None:
+    """Bytes read so far from the block device that holds *path*; None where there is no such device."""
+    try:
+        device = path.stat().st_dev
+        wanted = (str(os.major(device)), str(os.minor(device)))
+        for line in Path("/proc/diskstats").read_text().splitlines():
+            fields = line.split()
+            if (fields[0], fields[1]) == wanted:
+                return int(fields[5]) * 512
+    except OSError:
+        pass
+    return None

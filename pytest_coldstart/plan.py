@@ -1,0 +1,54 @@
+"""A plan: everything that decides how the boots of one cell are made."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pytest_coldstart.cell import Cell
+from pytest_coldstart.engines.base import Engine, Model
+from pytest_coldstart.warmup import Warmup
+
+#: Instants that can have a deadline.
+DEADLINES = ("listen", "ready", "first_token", "first_done", "warmed")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Durations in seconds. ``requests`` is how many warm requests are timed: the judged first
+    one and the distribution after it; ``prompt_words`` their lengths, taken in turn."""
+
+    cell: Cell
+    cell_id: str
+    nodeid: str
+    engine: Engine
+    model: Model
+    warmup: Warmup
+    rounds: int = 3
+    requests: int = 11
+    prompt_words: tuple[int, ...] = (32,)
+    request_tokens: int = 4
+    boot_timeout: float = 600.0
+    deadlines: Mapping[str, float] = field(default_factory=dict)
+    hang_timeout: float = 120.0
+    port: int | None = None
+    parallel: bool = False
+    observe: bool = True
+    cwd: Path = field(default_factory=Path.cwd)
+    caches: Path = Path("caches")
+    logs: Path = Path("logs")
+    run_id: str = ""
+    keep_logs: str = "failed"
+    environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+
+    @property
+    def python(self) -> str:
+        return self.cell.python or sys.executable
+
+    @property
+    def cache_home(self) -> Path:
+        """The folder of the cell's cache roots, shared by all its tiers."""
+        return self.caches / self.cell.base_digest

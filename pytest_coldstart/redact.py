@@ -1,0 +1,60 @@
+"""Secrets are taken out of everything that is stored or printed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+MASK = "***"
+
+_SECRET_NAME = re.compile(
+    r"(?i)(token|secret|passw|api_?key|access_?key|private_?key|credential|auth|cookie|session_?key)"
+)
+_SECRET_FLAG = re.compile(
+    r"(?i)^--?[\w-]*(token|secret|passw|api-?key|access-?key|private-?key|credential|auth)[\w-]*$"
+)
+_SECRET_TEXT = (
+    re.compile(r"\b(?:hf|ghp|gho|ghs|glpat|sk|xox[bap])[_-][A-Za-z0-9_-]{16,}"),
+    re.compile(r"\bAKIA[0-9A-Z]{16}\b"),
+    re.compile(r"(?i)(?<=bearer )[A-Za-z0-9._~+/=-]{8,}"),
+    re.compile(r"(?<=://)[^/\s:@]+:[^/\s@]+(?=@)"),
+)
+#: Shorter values would mask parts of ordinary words.
+_SHORTEST = 6
+
+
+class Redactor:
+    """Masks the values of secret variables of *environment*, and what looks like a secret."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        values = {value for name, value in environment.items() if is_secret(name) and len(value) >= _SHORTEST}
+        self._values = sorted(values, key=len, reverse=True)
+
+    def text(self, text: str) -> str:
+        for value in self._values:
+            text = text.replace(value, MASK)
+        for pattern in _SECRET_TEXT:
+            text = pattern.sub(MASK, text)
+        return text
+
+    def command(self, argv: Iterable[str]) -> tuple[str, ...]:
+        """A command line; what follows a flag such as ``--api-key`` is masked too."""
+        result: list[str] = []
+        hide = False
+        for word in argv:
+            flag, equals, _ = word.partition("=")
+            if hide and not word.startswith("-"):
+                result.append(MASK)
+            elif (equals and _SECRET_FLAG.match(flag)) or (equals and is_secret(flag)):
+                result.append(f"{flag}={MASK}")
+            else:
+                result.append(self.text(word))
+            hide = bool(_SECRET_FLAG.match(word)) and not equals
+        return tuple(result)
+
+    def environment(self, variables: Mapping[str, str]) -> dict[str, str]:
+        return {name: MASK if is_secret(name) else self.text(value) for name, value in sorted(variables.items())}
+
+
+def is_secret(name: str) -> bool:
+    return bool(_SECRET_NAME.search(name))

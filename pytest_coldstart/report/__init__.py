@@ -1,0 +1,1 @@
+"""What people and CI read: terminal, failures, JUnit."""

@@ -1,0 +1,121 @@
+"""A broken SLO and a failed boot in words: the numbers, the evidence, how to reproduce."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Sequence
+
+from pytest_coldstart import units
+from pytest_coldstart.metrics import METRICS
+from pytest_coldstart.record import BootRecord
+from pytest_coldstart.slo import Verdict
+
+#: Consecutive instants, and what happens between them.
+PARTS = (
+    ("start", "listen", "start to listen"),
+    ("listen", "ready", "listen to ready"),
+    ("ready", "first_token", "ready to first token"),
+    ("first_token", "first_done", "first token to first answer"),
+)
+
+
+def parts(record: BootRecord) -> list[tuple[str, float]]:
+    """The stretches between a boot's instants, seconds each; they add up to its cold start."""
+    at = record.instants
+    return [(name, at[end] - at[begin]) for begin, end, name in PARTS if begin in at and end in at]
+
+
+def slowest_part(record: BootRecord) -> str:
+    found = parts(record)
+    if not found:
+        return "-"
+    name, seconds = max(found, key=lambda part: part[1])
+    return f"{name} {units.show(seconds, 's')}"
+
+
+def slowest_boot(records: Sequence[BootRecord]) -> BootRecord | None:
+    """The failed boot if there is one, else the one with the longest cold start."""
+    return max(
+        records, key=lambda record: math.inf if record.failed else record.instants.get("first_done", 0.0), default=None
+    )
+
+
+def verdict_line(verdict: Verdict, records: Sequence[BootRecord]) -> str:
+    """``cold_start.max = 2.3 s breaks <= 10 s (bound from command line; source client; 3 rounds: ...)``."""
+    name = f"{verdict.metric}.{verdict.stat}"
+    limit = f"{verdict.op} {units.show(verdict.bound, verdict.unit)}"
+    if verdict.verdict == "unmeasured":
+        return f"{name} is unmeasured, which breaks {limit} (bound from {verdict.bound_source}): {verdict.reason}"
+    word = {"fail": "breaks", "pass": "holds", "n/a": "n/a for"}[verdict.verdict]
+    if verdict.value is None:
+        return f"{name} {word} {limit} ({verdict.reason})"
+    values = ", ".join(_round_value(record, verdict.metric) for record in records)
+    return (
+        f"{name} = {units.show(verdict.value, verdict.unit)} {word} {limit} (bound from {verdict.bound_source}; "
+        f"source {verdict.value_source or 'client'}; rounds: {values})"
+    )
+
+
+def _round_value(record: BootRecord, metric: str) -> str:
+    if record.failed:
+        return "failed"
+    value = record.metrics.get(metric)
+    return units.show(value.value if value else None, METRICS[metric].unit)
+
+
+def evidence_lines(record: BootRecord) -> list[str]:
+    """How cold the boot was found to be."""
+    evidence = record.evidence
+    lines = []
+    share = evidence.resident_fraction
+    if evidence.weights:
+        size = units.show(evidence.weight_bytes, "B")
+        before = "residency unknown" if share is None else f"{share:.1%} resident before the start"
+        read = "unknown" if evidence.tree_read_bytes is None else units.show(evidence.tree_read_bytes, "B")
+        lines.append(f"weights: {size}, {before}; read from storage by the tree: {read}")
+    lines += [
+        f"cache {cache.name}: {cache.before.files} files before, {cache.after.files if cache.after else '?'} after, "
+        f"{cache.new_files} new"
+        for cache in record.caches
+    ]
+    lines += [f"unprovable: {text}" for text in evidence.unprovable]
+    if record.load_average is not None:
+        lines.append(f"host: load average {record.load_average:.2f} at the start")
+    return lines
+
+
+def reproduce(nodeid: str, extra: Sequence[str]) -> str:
+    return " ".join(["pytest", "--coldstart", shlex.quote(nodeid), *(shlex.quote(word) for word in extra)])
+
+
+def broken_slo(verdicts: Sequence[Verdict], records: Sequence[BootRecord], nodeid: str, extra: Sequence[str]) -> str:
+    """The failure text of a cell whose boots went well and whose numbers did not."""
+    record = slowest_boot(records)
+    assert record is not None
+    lines = [f"SLO broken: {record.engine} {record.cell_id}, tier {record.tier}, {len(records)} rounds", ""]
+    lines += [f"  {verdict_line(verdict, records)}" for verdict in verdicts if verdict.broken]
+    lines += ["", f"slowest boot, round {record.round}:"]
+    lines += [f"  {name}: {units.show(seconds, 's')}" for name, seconds in parts(record)]
+    lines += ["evidence:", *(f"  {line}" for line in evidence_lines(record))]
+    return "\n".join([*lines, f"reproduce: {reproduce(nodeid, extra)}"])
+
+
+def failed_boot(record: BootRecord, nodeid: str, extra: Sequence[str], logs_kept: bool) -> str:
+    """The failure text of a cell with a boot that did not come up."""
+    failure = record.failure
+    assert failure is not None
+    lines = [
+        f"boot failed ({failure.kind}): {record.engine} {record.cell_id}, tier {record.tier}, round {record.round}",
+        "",
+        f"  {failure.message}",
+        f"  last instant reached: {failure.instant or 'none'}",
+        f"  command: {shlex.join(record.command)}",
+        "evidence:",
+        *(f"  {line}" for line in evidence_lines(record)),
+        "end of the engine's log:",
+        *(f"  {line}" for line in failure.log_tail.splitlines()),
+    ]
+    if logs_kept and record.log_path:
+        lines.append(f"whole log: {record.log_path}")
+    return "\n".join([*lines, f"reproduce: {reproduce(nodeid, extra)}"])

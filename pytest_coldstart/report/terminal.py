@@ -1,0 +1,126 @@
+"""The report header, progress lines and the verdict table."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from pytest_coldstart import units
+from pytest_coldstart.slo import Verdict, pass_rate_floor
+
+#: The first progress line of a boot comes after this many seconds, the next ones this far apart.
+PROGRESS_EVERY = 5.0
+
+
+class ProgressLines:
+    """Says what a long boot is doing, on the terminal in spite of capture; silent where there is none."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
+        self.capture: Any = config.pluginmanager.get_plugin("capturemanager")
+        self.quiet = hasattr(config, "workerinput")
+        self._next = PROGRESS_EVERY
+
+    def begin(self) -> None:
+        self._next = PROGRESS_EVERY
+
+    def boot(self, name: str, elapsed: float, awaited: str, line: str) -> None:
+        if elapsed >= self._next:
+            self._next = elapsed + PROGRESS_EVERY
+            self.write(
+                f"coldstart: {name}: {elapsed:.0f} s, waiting for {awaited}" + (f": {line[:120]}" if line else "")
+            )
+
+    def waiting(self, name: str, seconds: float) -> None:
+        if seconds >= self._next:
+            self._next = seconds + PROGRESS_EVERY
+            self.write(f"coldstart: {name}: waiting {seconds:.0f} s for another measured boot on this host to end")
+
+    def write(self, text: str) -> None:
+        if self.quiet or self.reporter is None:
+            return
+        if self.capture is None:
+            self._line(text)
+        else:
+            with self.capture.global_and_fixture_disabled():
+                self._line(text)
+
+    def _line(self, text: str) -> None:
+        self.reporter.ensure_newline()
+        self.reporter.write_line(text)
+
+
+def header(store: str, gpus: str, engines: Sequence[str], tiers: Sequence[str]) -> list[str]:
+    return [
+        f"coldstart: store {store}; GPUs: {gpus}; tiers: {', '.join(tiers)}",
+        f"coldstart: engines: {', '.join(engines)}",
+    ]
+
+
+def summary(reporter: Any, outcomes: Sequence[Mapping[str, Any]], notes: Sequence[str], begun: float) -> None:
+    """One row a judged cell, then what was skipped and why, then notes on the store."""
+    judged = [row for row in outcomes if row["status"] == "judged"]
+    skipped = [row for row in outcomes if row["status"] == "skipped"]
+    reporter.section("cold start")
+    if judged:
+        _table(reporter, judged)
+        clean = [row for row in judged if not row["failed"] and row["verdict"] == "pass"]
+        if clean:
+            least = min(row["rounds"] for row in clean)
+            reporter.write_line(
+                f"{least} of {least} boots passed shows, at 95 %, a pass rate of at least {pass_rate_floor(least):.0%}"
+            )
+    for row in skipped:
+        reporter.write_line(f"not judged: {row['name']}: {row['reason']}")
+    for note in notes:
+        reporter.write_line(note)
+    if not judged:
+        reporter.write_line("coldstart: no cell was judged")
+    reporter.write_line(
+        f"coldstart: {len(judged)} cells judged, {len(skipped)} not, in {time.monotonic() - begun:.1f} s"
+    )
+
+
+def _table(reporter: Any, judged: Sequence[Mapping[str, Any]]) -> None:
+    columns: list[str] = []
+    for row in judged:
+        for verdict in row["verdicts"]:
+            name = f"{verdict['metric']}.{verdict['stat']}"
+            if name not in columns:
+                columns.append(name)
+    titles = ["cell", "tier", "n", *columns, "verdict", "slowest part"]
+    lines = [titles]
+    for row in judged:
+        cells = {f"{item['metric']}.{item['stat']}": _cell(Verdict.from_dict(item), row) for item in row["verdicts"]}
+        rounds = f"{row['rounds'] - row['failed']}/{row['rounds']}" if row["failed"] else str(row["rounds"])
+        lines.append(
+            [
+                row["name"],
+                row["tier"],
+                rounds,
+                *(cells.get(name, "") for name in columns),
+                row["verdict"],
+                row["slowest"],
+            ]
+        )
+    widths = [max(len(line[index]) for line in lines) for index in range(len(titles))]
+    for number, line in enumerate(lines):
+        text = "  ".join(word.ljust(width) for word, width in zip(line, widths, strict=True)).rstrip()
+        if number == 0:
+            reporter.write_line(text, bold=True)
+        else:
+            good = judged[number - 1]["verdict"] == "pass"
+            reporter.write_line(text, green=good, red=not good)
+
+
+def _cell(verdict: Verdict, row: Mapping[str, Any]) -> str:
+    if verdict.verdict == "n/a":
+        return "n/a"
+    limit = f"{verdict.op} {units.show(verdict.bound, verdict.unit)}"
+    if verdict.value is None:
+        return f"failed ({limit})" if row["failed"] and verdict.verdict == "fail" else f"unmeasured ({limit})"
+    mark = "" if verdict.verdict == "pass" else "!"
+    return f"{mark}{units.show(verdict.value, verdict.unit)} {limit}"

@@ -1,0 +1,127 @@
+"""The rounds of one cell in one run: priming, boots, the live last one, the verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from pytest_coldstart.boot import Boot, Progress
+from pytest_coldstart.coldness import TIERS, Coldness, TierContradicted
+from pytest_coldstart.engines.base import LaunchSpec
+from pytest_coldstart.errors import HarnessFault
+from pytest_coldstart.locks import HostLock
+from pytest_coldstart.plan import Plan
+from pytest_coldstart.ports import HOST
+from pytest_coldstart.record import BootRecord
+from pytest_coldstart.slo import Bound, Verdict, judge
+
+#: Told of every whole boot; it stores the record.
+Keep = Callable[[BootRecord], None]
+
+
+@dataclass
+class Rounds:
+    """Boots a cell ``plan.rounds`` times. The last boot stays up until :meth:`finish`.
+
+    ``earlier`` are boots of the same cell that an earlier attempt of the same test made in this
+    run: a rerun adds rounds and replaces none.
+    """
+
+    plan: Plan
+    keep: Keep
+    earlier: Sequence[BootRecord] = ()
+    progress: Progress | None = None
+    waiting: Callable[[float], None] | None = None
+    records: list[BootRecord] = field(default_factory=list)
+    live: Boot | None = None
+    _lock: HostLock | None = None
+
+    def run(self) -> None:
+        """Make every round; stops after a failed one, since a failed boot fails its cell anyway.
+
+        :raises TierRefused, TierContradicted, HarnessFault: no verdict is possible.
+        """
+        first = len(self.earlier) + 1
+        last = len(self.earlier) + self.plan.rounds
+        try:
+            self._take_lock()
+            for number in range(first, last + 1):
+                self._prime_if_needed()
+                boot = self._boot("measured", number)
+                if boot.failure or number < last:
+                    self._stop(boot)
+                else:
+                    self.live = boot
+                if boot.failure:
+                    break
+            if self.live is None:
+                self._drop_lock()
+        except BaseException:
+            self._drop_lock()
+            raise
+
+    def finish(self) -> None:
+        """Stop the live boot and let the next one on this host begin."""
+        try:
+            if self.live is not None:
+                boot, self.live = self.live, None
+                self._stop(boot)
+        finally:
+            self._drop_lock()
+
+    @property
+    def counted(self) -> list[BootRecord]:
+        """The boots that count, earlier attempts included, the live one as far as it is known."""
+        live = [self.live.snapshot()] if self.live else []
+        return [record for record in (*self.earlier, *self.records, *live) if record.counted]
+
+    @property
+    def failed(self) -> BootRecord | None:
+        return next((record for record in self.counted if record.failed), None)
+
+    def judge(self, bounds: Sequence[Bound]) -> list[Verdict]:
+        impossible = self.plan.engine.impossible(self.plan.cell)
+        return judge(bounds, self.counted, impossible, stopped=self.live is None)
+
+    def _boot(self, role: str, number: int) -> Boot:
+        boot = Boot(self.plan, role, number, self.progress)
+        try:
+            boot.run()
+        except TierContradicted:
+            if boot.record is not None:
+                self.keep(boot.record)
+            raise
+        return boot
+
+    def _stop(self, boot: Boot) -> None:
+        record = boot.stop()
+        if record.role == "measured":
+            self.records.append(record)
+        self.keep(record)
+
+    def _prime_if_needed(self) -> None:
+        """A tier that keeps caches needs a boot that filled them; it is stored and marked as prime."""
+        plan = self.plan
+        tier = TIERS[plan.cell.tier]
+        spec = LaunchSpec(plan.cell, plan.model, HOST, 1, plan.python, plan.cache_home)
+        roots = plan.engine.cache_roots(spec)
+        coldness = Coldness(tier, plan.cache_home, roots, (), ())
+        if not coldness.needs_priming(plan.engine.versions(plan.cell)):
+            return
+        boot = self._boot("prime", 0)
+        self._stop(boot)
+        if boot.failure:
+            raise HarnessFault(
+                f"the boot that should fill the caches for tier {tier.name!r} failed: {boot.failure.message}\n"
+                f"{boot.failure.log_tail}"
+            )
+
+    def _take_lock(self) -> None:
+        if not self.plan.parallel:
+            self._lock = HostLock("measured-boot")
+            self._lock.acquire(self.waiting)
+
+    def _drop_lock(self) -> None:
+        if self._lock:
+            self._lock.release()
+            self._lock = None

@@ -1,0 +1,228 @@
+"""The state of one pytest run with --coldstart, and the decisions over its cells."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from pytest_coldstart import environment
+from pytest_coldstart.coldness import TIERS
+from pytest_coldstart.engines import EngineRegistry
+from pytest_coldstart.engines.base import Engine, Model
+from pytest_coldstart.handle import ColdBoot
+from pytest_coldstart.markers import ColdstartMark
+from pytest_coldstart.matrix import MatrixCell
+from pytest_coldstart.metrics import METRICS
+from pytest_coldstart.plan import Plan
+from pytest_coldstart.record import BootRecord
+from pytest_coldstart.report.terminal import ProgressLines
+from pytest_coldstart.rounds import Rounds
+from pytest_coldstart.settings import Settings
+from pytest_coldstart.slo import Bound, Verdict, effective
+from pytest_coldstart.store.home import Home
+from pytest_coldstart.store.runfile import RunFile
+from pytest_coldstart.warmup import WARMUPS
+
+NAME = "coldstart-session"
+
+
+@dataclass(frozen=True)
+class CellParam:
+    """What collection decided about one parametrised test: the parameter of ``coldstart_cell``."""
+
+    matrix: MatrixCell
+    mark: ColdstartMark
+    engine: Engine
+    #: The model, or why it is missing and what enables it.
+    model: Model | None
+    missing: tuple[str, str] = ("", "")
+
+
+def register_extensions(config: pytest.Config, engines: EngineRegistry) -> None:
+    """Engines, metrics and warm-ups that other plugins give through our hooks."""
+    for kinds in config.hook.pytest_coldstart_engines(config=config):
+        for kind in kinds:
+            engines.add(kind)
+    for metrics in config.hook.pytest_coldstart_metrics(config=config):
+        for metric in metrics:
+            METRICS.add(metric)
+    for warmups in config.hook.pytest_coldstart_warmups(config=config):
+        for warmup in warmups:
+            WARMUPS.add(warmup)
+
+
+class Session:
+    """One run: its settings, its store, its boots so far."""
+
+    def __init__(self, config: pytest.Config, settings: Settings, engines: EngineRegistry) -> None:
+        self.config = config
+        self.settings = settings
+        self.engines = engines
+        self.begun = time.monotonic()
+        worker: dict[str, Any] | None = getattr(config, "workerinput", None)
+        self.worker = worker["workerid"] if worker else "main"
+        stamp = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{os.getpid()}"
+        self.run_id = worker["coldstart_run_id"] if worker else stamp
+        self.home = Home.at(settings.store)
+        self.home.prepare()
+        self._run_file: RunFile | None = None
+        self.progress = ProgressLines(config)
+        self.boots: dict[str, list[BootRecord]] = {}
+        self.outcomes: list[dict[str, Any]] = []
+        self.shared: dict[tuple[str, str], ColdBoot] = {}
+        self.estimates: dict[str, float] = {}
+
+    @property
+    def is_worker(self) -> bool:
+        return self.worker != "main"
+
+    # -- from a collected parameter to boots
+
+    def engine(self, param: CellParam) -> Engine:
+        """The engine, or a skip that says why and how to enable it; a failure under --coldstart-require."""
+        cell = param.matrix.cell
+        if not environment.is_linux():
+            pytest.skip(
+                "coldstart boots engines on Linux only: this platform has no /proc, subreaper or page-cache control"
+            )
+        found = param.engine.availability(cell)
+        reason, enable = (found.reason, found.enable) if not found.ok else param.missing
+        if not reason:
+            return param.engine
+        text = f"engine {param.engine.name!r}: {reason}; to enable: {enable}"
+        if param.engine.name in self.settings.require:
+            pytest.fail(f"{text} (it is required by --coldstart-require)", pytrace=False)
+        pytest.skip(text)
+
+    def plan(self, param: CellParam) -> Plan:
+        settings, mark, cell = self.settings, param.mark, param.matrix.cell
+        assert param.model is not None
+        return Plan(
+            cell=cell,
+            cell_id=param.matrix.id,
+            nodeid="",
+            engine=param.engine,
+            model=param.model,
+            warmup=param.matrix.warmup,
+            rounds=settings.rounds_override or mark.rounds or settings.rounds,
+            requests=mark.requests,
+            prompt_words=tuple(mark.prompt_words),
+            boot_timeout=settings.boot_timeout,
+            deadlines=settings.deadlines,
+            hang_timeout=settings.hang_timeout,
+            port=mark.port,
+            parallel=settings.parallel,
+            cwd=self.config.invocation_params.dir,
+            caches=self.home.caches,
+            logs=self.home.logs,
+            run_id=self.run_id,
+            keep_logs=settings.keep_logs,
+        )
+
+    def bounds(self, marker_levels: Sequence[Sequence[Bound]], tier: str) -> list[Bound]:
+        settings = self.settings
+        levels = [settings.slo_command_line, *marker_levels, settings.slo_ini, settings.slo_default]
+        return effective(levels, tier)
+
+    def rounds(self, plan: Plan) -> Rounds:
+        """The rounds of a cell, not yet booted.
+
+        Skips where the time budget would not hold them.
+        """
+        self._check_budget(plan)
+        name = f"{plan.engine.name} {plan.cell_id}"
+        self.progress.begin()
+        return Rounds(
+            plan,
+            keep=self.keep,
+            earlier=self.boots.get(plan.nodeid, []),
+            progress=lambda elapsed, awaited, line: self.progress.boot(name, elapsed, awaited, line),
+            waiting=lambda seconds: self.progress.waiting(name, seconds),
+        )
+
+    def _check_budget(self, plan: Plan) -> None:
+        budget = self.settings.budget
+        if budget is None:
+            return
+        used = time.monotonic() - self.begun
+        expected = self.estimates.get(plan.cell.digest, 0.0) * plan.rounds
+        if used + expected > budget:
+            about = f" and this cell takes about {expected:.0f} s" if expected else ""
+            pytest.skip(
+                f"time budget of {budget:g} s: {used:.0f} s are used{about}; raise --coldstart-budget to run it"
+            )
+
+    def keep(self, record: BootRecord) -> None:
+        """Store a whole boot and tell the hook."""
+        self.progress.begin()
+        if record.counted:
+            self.boots.setdefault(record.nodeid, []).append(record)
+        self.run_file.boot(record)
+        self.config.hook.pytest_coldstart_boot_finished(record=record)
+
+    def keep_verdicts(self, plan: Plan, verdicts: Sequence[Verdict]) -> None:
+        for verdict in verdicts:
+            self.run_file.verdict(plan.cell.digest, plan.cell_id, plan.cell.tier, plan.nodeid, verdict)
+
+    @property
+    def run_file(self) -> RunFile:
+        if self._run_file is None:
+            header = environment.collect(self.config.rootpath, ["pytest", *self.config.invocation_params.args])
+            self._run_file = RunFile(self.home, self.run_id, self.worker, header)
+        return self._run_file
+
+    # -- the end
+
+    def reproduce_options(self) -> list[str]:
+        """The options of this run that another run needs to get the same boots and bounds."""
+        words = list(self.config.invocation_params.args)
+        kept: list[str] = []
+        for index, word in enumerate(words):
+            name, equals, _ = word.partition("=")
+            if name in ("--coldstart-slo", "--coldstart-rounds", "--coldstart-store", "--coldstart-phase-deadline"):
+                kept.append(word)
+                if not equals and index + 1 < len(words):
+                    kept.append(words[index + 1])
+        return kept
+
+    def close(self, exit_status: int | None) -> list[str]:
+        """Close the run file; the controller also ingests. Returns notes for the terminal."""
+        from pytest_coldstart.store.errors import StoreError
+        from pytest_coldstart.store.ingest import ingest
+
+        notes: list[str] = []
+        if self._run_file is not None:
+            with suppress(StoreError):
+                self._run_file.close(exit_status)
+        if self.is_worker:
+            return notes
+        if not any(self.home.runs.glob("*.jsonl")):
+            return notes
+        try:
+            report = ingest(self.home)
+        except StoreError as error:
+            return [f"coldstart: {error}"]
+        notes += [f"coldstart: {problem}" for problem in report.problems]
+        notes.append(f"coldstart: {report.boots_added} boots added to {self.home.database} (run {self.run_id})")
+        return notes
+
+    def header(self) -> list[str]:
+        from pytest_coldstart.doctor import engine_line
+        from pytest_coldstart.report.terminal import header
+
+        engines = [engine_line(engine) for engine in self.engines.all()]
+        names = environment.gpu_names()
+        return header(str(self.home.database), ", ".join(names) or "none", engines, self.settings.tiers or list(TIERS))
+
+
+def session_of(config: pytest.Config) -> Session | None:
+    """The run's session, or None without --coldstart."""
+    found = config.pluginmanager.get_plugin(NAME)
+    return found.session if found is not None else None

@@ -1,0 +1,136 @@
+"""Command line and ini -> one frozen Settings, or an error that lists what is valid."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from pytest_coldstart import units
+from pytest_coldstart.coldness import TIERS
+from pytest_coldstart.engines import EngineRegistry
+from pytest_coldstart.options import dest
+from pytest_coldstart.plan import DEADLINES
+from pytest_coldstart.slo import DEFAULTS, Bound, SLOError, parse_bound
+
+T = TypeVar("T")
+
+KEEP_LOGS = ("all", "failed", "none")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Durations in seconds. ``rounds_override`` is what the command line said, if anything."""
+
+    store: Path
+    engines: tuple[str, ...]
+    tiers: tuple[str, ...]
+    rounds: int
+    rounds_override: int | None
+    budget: float | None
+    boot_timeout: float
+    deadlines: Mapping[str, float]
+    hang_timeout: float
+    require: tuple[str, ...]
+    slo_command_line: tuple[Bound, ...]
+    slo_ini: tuple[Bound, ...]
+    slo_default: tuple[Bound, ...]
+    keep_logs: str
+    parallel: bool
+    allow_empty: bool
+
+    @classmethod
+    def of(cls, config: pytest.Config, engines: EngineRegistry) -> Settings:
+        """Read and check every option.
+
+        :raises pytest.UsageError: the first option that is wrong, where it was written and what is valid.
+        """
+        reader = _Reader(config)
+        names = engines.names()
+        store = Path(reader.one("store", str)).expanduser()
+        return cls(
+            store=store if store.is_absolute() else config.invocation_params.dir / store,
+            engines=reader.many("engine", lambda text: _one_of(text, names)),
+            tiers=reader.many("tier", lambda text: _one_of(text, list(TIERS))),
+            rounds=reader.one("rounds", _count),
+            rounds_override=reader.command_line("rounds", _count),
+            budget=reader.optional("budget", units.parse_duration),
+            boot_timeout=reader.one("boot-timeout", units.parse_duration),
+            deadlines=dict(reader.many("phase-deadline", _deadline)),
+            hang_timeout=reader.one("hang-timeout", units.parse_duration),
+            require=reader.many("require", lambda text: _one_of(text, names)),
+            slo_command_line=reader.bounds("command line"),
+            slo_ini=reader.bounds("ini"),
+            slo_default=tuple(parse_bound(text, "default", TIERS) for text in DEFAULTS),
+            keep_logs=reader.one("keep-logs", lambda text: _one_of(text, list(KEEP_LOGS))),
+            parallel=reader.flag("parallel"),
+            allow_empty=reader.flag("allow-empty"),
+        )
+
+
+class _Reader:
+    """Takes an option from the command line, else from the ini file, and names the place in errors."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+
+    def _parse(self, name: str, text: str, parse: Callable[[str], T], ini: bool) -> T:
+        try:
+            return parse(text)
+        except (ValueError, SLOError) as error:
+            where = f"ini option {dest(name)}" if ini else f"--coldstart-{name}"
+            raise pytest.UsageError(f"{where}: {error}") from None
+
+    def command_line(self, name: str, parse: Callable[[str], T]) -> T | None:
+        given = self.config.getoption(dest(name))
+        return None if given is None else self._parse(name, given, parse, ini=False)
+
+    def one(self, name: str, parse: Callable[[str], T]) -> T:
+        given = self.command_line(name, parse)
+        return self._parse(name, self.config.getini(dest(name)), parse, ini=True) if given is None else given
+
+    def optional(self, name: str, parse: Callable[[str], T]) -> T | None:
+        given = self.command_line(name, parse)
+        text = self.config.getini(dest(name))
+        return self._parse(name, text, parse, ini=True) if given is None and text else given
+
+    def many(self, name: str, parse: Callable[[str], T]) -> tuple[T, ...]:
+        """Values of a repeatable option; commas separate too. The command line replaces the ini."""
+        given = self.config.getoption(dest(name))
+        words: Sequence[str] = self.config.getini(dest(name)) if given is None else given
+        split = [part.strip() for word in words for part in word.split(",") if part.strip()]
+        return tuple(self._parse(name, part, parse, ini=given is None) for part in split)
+
+    def flag(self, name: str) -> bool:
+        return bool(self.config.getoption(dest(name)) or self.config.getini(dest(name)))
+
+    def bounds(self, source: str) -> tuple[Bound, ...]:
+        ini = source == "ini"
+        words = self.config.getini(dest("slo")) if ini else self.config.getoption(dest("slo")) or []
+        return tuple(self._parse("slo", text, lambda text: parse_bound(text, source, TIERS), ini) for text in words)
+
+
+def _one_of(text: str, valid: Sequence[str]) -> str:
+    if text not in valid:
+        raise ValueError(f"unknown value {text!r}; valid values: {', '.join(valid)}")
+    return text
+
+
+def _count(text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise ValueError(f"{text!r} is not a whole number from 1")
+    return number
+
+
+def _deadline(text: str) -> tuple[str, float]:
+    name, equals, duration = text.partition("=")
+    if not equals:
+        raise ValueError(f"{text!r} is not of the form INSTANT=DURATION, such as listen=30s")
+    return _one_of(name.strip(), DEADLINES), units.parse_duration(duration)

@@ -1,0 +1,200 @@
+"""SLOs: one grammar for a bound wherever it is written, statistics over rounds, verdicts."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pytest_coldstart import units
+from pytest_coldstart.metrics import METRICS, median, percentile
+from pytest_coldstart.record import BootRecord
+
+#: Each statistic over rounds, with the rounds it needs to be more than an interpolation.
+STATISTICS: Mapping[str, int] = {"max": 1, "min": 1, "mean": 1, "p50": 1, "p90": 10, "p95": 20, "p99": 100}
+
+DEFAULTS = ("cold_start<=10s", "warm_first_token<=500ms", "fragmentation<=5%")
+
+_GRAMMAR = re.compile(
+    r"\s*(?P<metric>\w+)(?:\.(?P<stat>\w+))?(?:@(?P<tier>\w+))?\s*(?P<op><=|>=)\s*(?P<bound>\S.*?)\s*"
+)
+GRAMMAR = "METRIC[.STAT][@TIER] <=|>= BOUND, such as 'cold_start<=10s' or 'warm_first_token.p50@restart<=200ms'"
+
+
+class SLOError(ValueError):
+    """A bound that cannot be read; the message lists what is valid."""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A bound on one statistic of one metric; ``value`` is in the metric's unit."""
+
+    metric: str
+    stat: str
+    tier: str | None
+    op: str
+    value: float
+    text: str
+    source: str
+
+    @property
+    def named(self) -> bool:
+        """Whether a person asked for it: then a metric that cannot exist is unmeasured, not n/a."""
+        return self.source != "default"
+
+    @property
+    def what(self) -> str:
+        return f"{self.metric}.{self.stat}"
+
+    @property
+    def limit(self) -> str:
+        return f"{self.op} {units.show(self.value, METRICS[self.metric].unit)}"
+
+    def holds(self, value: float) -> bool:
+        return value <= self.value if self.op == "<=" else value >= self.value
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One bound judged over the rounds of one cell. ``verdict``: pass, fail, unmeasured or n/a."""
+
+    metric: str
+    stat: str
+    op: str
+    bound: float
+    unit: str
+    value: float | None
+    rounds: int
+    verdict: str
+    bound_source: str
+    value_source: str | None = None
+    reason: str | None = None
+
+    @property
+    def broken(self) -> bool:
+        return self.verdict in ("fail", "unmeasured")
+
+    def to_dict(self) -> dict[str, Any]:
+        data = asdict(self)
+        if self.value is not None and math.isinf(self.value):
+            data["value"] = None
+        return data
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Verdict:
+        return cls(**data)
+
+
+def parse_bound(text: str, source: str, tiers: Iterable[str]) -> Bound:
+    """Read one bound.
+
+    :raises SLOError: no such form, metric, statistic or tier, or a missing or wrong unit.
+    """
+    match = _GRAMMAR.fullmatch(text)
+    if match is None:
+        raise SLOError(f"SLO {text!r} is not of the form {GRAMMAR}")
+    metric = METRICS.get(match["metric"])
+    if metric is None:
+        raise SLOError(f"SLO {text!r}: unknown metric {match['metric']!r}; valid metrics: {', '.join(sorted(METRICS))}")
+    stat = match["stat"] or ("max" if metric.better == "lower" else "min")
+    if stat not in STATISTICS:
+        raise SLOError(f"SLO {text!r}: unknown statistic {stat!r}; valid statistics: {', '.join(STATISTICS)}")
+    known = sorted(tiers)
+    if match["tier"] is not None and match["tier"] not in known:
+        raise SLOError(f"SLO {text!r}: unknown tier {match['tier']!r}; valid tiers: {', '.join(known)}")
+    try:
+        value = units.parse(match["bound"], metric.unit)
+    except units.QuantityError as error:
+        raise SLOError(f"SLO {text!r}: {error}") from None
+    return Bound(metric.name, stat, match["tier"], match["op"], value, text.strip(), source)
+
+
+def effective(levels: Sequence[Sequence[Bound]], tier: str) -> list[Bound]:
+    """The bounds that hold for *tier*, from *levels* in order of precedence, merged per metric.
+
+    The first level that says anything about a metric decides it; within a level, bounds that
+    name the tier replace those that name none.
+    """
+    chosen: dict[str, list[Bound]] = {}
+    for level in levels:
+        here: dict[str, list[Bound]] = {}
+        for bound in level:
+            if bound.tier in (None, tier):
+                here.setdefault(bound.metric, []).append(bound)
+        for metric, bounds in here.items():
+            exact = [bound for bound in bounds if bound.tier == tier]
+            chosen.setdefault(metric, exact or bounds)
+    order = list(METRICS)
+    return [bound for metric in sorted(chosen, key=order.index) for bound in chosen[metric]]
+
+
+def statistic(values: Sequence[float], stat: str) -> float:
+    """One statistic over rounds; +infinity, a failed boot, takes part as any value does."""
+    if stat == "max":
+        return max(values)
+    if stat == "min":
+        return min(values)
+    if stat == "mean":
+        return sum(values) / len(values)
+    if stat == "p50":
+        return median(values)
+    return percentile(values, int(stat[1:]) / 100)
+
+
+def judge(
+    bounds: Sequence[Bound],
+    records: Sequence[BootRecord],
+    impossible: Mapping[str, str],
+    stopped: bool = True,
+) -> list[Verdict]:
+    """Judge *bounds* over the counted boots of one cell.
+
+    *impossible* maps each metric that cannot exist for the engine to the reason. With
+    *stopped* false, bounds on metrics that are known only after the stop are left out.
+    """
+    rounds = [record for record in records if record.counted]
+    return [_judge(bound, rounds, impossible) for bound in bounds if stopped or not METRICS[bound.metric].after_stop]
+
+
+def _judge(bound: Bound, rounds: Sequence[BootRecord], impossible: Mapping[str, str]) -> Verdict:
+    metric = METRICS[bound.metric]
+
+    def verdict(word: str, value: float | None = None, **more: str | None) -> Verdict:
+        return Verdict(
+            bound.metric, bound.stat, bound.op, bound.value, metric.unit, value, len(rounds), word, bound.source, **more
+        )
+
+    if metric.name in impossible:
+        reason = impossible[metric.name]
+        return verdict("unmeasured", reason=reason) if bound.named else verdict("n/a", reason=reason)
+    if not rounds:
+        return verdict("unmeasured", reason="no boot of this cell was made")
+    worst = math.inf if metric.better == "lower" else -math.inf
+    values: list[float] = []
+    source: str | None = None
+    for record in rounds:
+        if record.failed:
+            values.append(worst)
+            continue
+        measured = record.metrics.get(metric.name)
+        if measured is None or measured.value is None:
+            return verdict(
+                "unmeasured", reason=f"round {record.round}: {measured.reason if measured else 'not derived'}"
+            )
+        values.append(measured.value)
+        source = measured.source
+    needs = STATISTICS[bound.stat]
+    if len(values) < needs:
+        return verdict("unmeasured", reason=f"{bound.stat} over rounds needs {needs} of them, there were {len(values)}")
+    value = statistic(values, bound.stat)
+    return verdict("pass" if bound.holds(value) else "fail", value, value_source=source)
+
+
+def pass_rate_floor(rounds: int) -> float:
+    """What *rounds* passes out of *rounds* show: the one-sided 95 % Clopper-Pearson lower limit.
+
+    With n of n successes that limit is 0.05 ** (1 / n) (Clopper and Pearson, 1934).
+    """
+    return 0.05 ** (1 / rounds) if rounds else 0.0

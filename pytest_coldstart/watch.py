@@ -1,0 +1,138 @@
+"""What can go wrong while a boot is awaited: exits, timeouts, hangs, somebody else's port."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+
+from pytest_coldstart.errors import BootFailed
+from pytest_coldstart.observe import proc
+from pytest_coldstart.plan import DEADLINES, Plan
+from pytest_coldstart.ports import listeners, listening_inodes, owner
+from pytest_coldstart.process import Tree, exit_words
+from pytest_coldstart.readiness import Readiness
+
+#: Below this share of one core an engine counts as doing nothing: answering our polls costs that.
+IDLE_CPU = 0.02
+
+
+class Watch:
+    """Checks one boot from the main thread, about 20 times a second."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        tree: Tree,
+        readiness: Readiness,
+        observer: proc.TreeObserver,
+        port: int,
+        instants: Mapping[str, float],
+        progress: Callable[[float, str, str], None] | None,
+    ) -> None:
+        self.plan, self.tree, self.readiness, self.observer = plan, tree, readiness, observer
+        self.port, self.instants, self.progress = port, instants, progress
+        self.last_refusal = ""
+        self.port_checked = False
+        assert tree.start_time is not None
+        self.origin = tree.start_time
+        self._active = time.monotonic()
+        self._activity = (0, 0, 0)
+        self._cpu = (time.monotonic(), 0.0)
+        self._looked = 0.0
+
+    def until(self, done: threading.Event, awaited: str) -> None:
+        """Wait for *done*.
+
+        :raises BootFailed: the engine ended, a time ran out, it hangs, or the port is not its own.
+        """
+        while not done.wait(0.05):
+            elapsed = time.monotonic() - self.origin
+            self._check_exit(elapsed)
+            self._check_times(elapsed, awaited)
+            if not self.port_checked and self.readiness.listening.is_set():
+                self._check_port()
+            self._check_hang(elapsed, awaited)
+            if self.progress:
+                self.progress(elapsed, awaited, self.tree.last_line)
+        if not self.port_checked and self.readiness.listening.is_set():
+            self._check_port()
+
+    def give_exit_a_moment(self) -> None:
+        """Prefer "the engine exited" to "the connection broke" when both are about to be known."""
+        deadline = time.monotonic() + 0.5
+        while time.monotonic() < deadline:
+            self._check_exit(time.monotonic() - self.origin)
+            time.sleep(0.02)
+
+    def _check_exit(self, elapsed: float) -> None:
+        code = self.tree.exit_code
+        if code is not None:
+            raise BootFailed(
+                "exit", f"the engine ended with {exit_words(code)} after {elapsed:.2f} s, {self._progress()}"
+            )
+
+    def _check_times(self, elapsed: float, awaited: str) -> None:
+        if elapsed > self.plan.boot_timeout:
+            raise BootFailed(
+                "timeout",
+                f"no end after the boot timeout of {self.plan.boot_timeout:g} s, waiting for {awaited}: {self._progress()}",
+            )
+        for name in DEADLINES:
+            limit = self.plan.deadlines.get(name)
+            if limit is not None and elapsed > limit and not self._reached(name):
+                raise BootFailed(
+                    "deadline",
+                    f"the instant {name!r} was not reached within its deadline of {limit:g} s: {self._progress()}",
+                )
+
+    def _reached(self, name: str) -> bool:
+        if name == "listen":
+            return self.readiness.listen is not None
+        if name == "ready":
+            return self.readiness.ready is not None
+        return name in self.instants
+
+    def _check_hang(self, elapsed: float, awaited: str) -> None:
+        """No output, no CPU beyond what polls cost, no storage I/O for the hang timeout."""
+        now = time.monotonic()
+        if now - self._looked < 0.2:
+            return
+        self._looked = now
+        last = self.observer.latest if self.plan.observe else self.observer.take()
+        activity = (self.tree.log_bytes, last.read_bytes or 0, last.written_bytes or 0)
+        since, cpu = self._cpu
+        busy = last.cpu_time - cpu > IDLE_CPU * max(now - since, 1.0)
+        if activity != self._activity or busy:
+            self._activity, self._active = activity, now
+        if busy or now - since > 5:
+            self._cpu = (now, last.cpu_time)
+        if now - self._active > self.plan.hang_timeout:
+            raise BootFailed(
+                "hang",
+                f"no output, no CPU and no I/O for {self.plan.hang_timeout:g} s, waiting for {awaited} "
+                f"{elapsed:.1f} s after the start: {self._progress()}",
+            )
+
+    def _check_port(self) -> None:
+        """Whoever listens must be of our tree; another server's answers are not this boot's."""
+        self.port_checked = True
+        if self.plan.cell.container or not listening_inodes(self.port):
+            return
+        if not listeners(self.port, proc.tree(self.tree.supervisor_pid)) and self.tree.exit_code is None:
+            raise BootFailed(
+                "foreign_port",
+                f"port {self.port} is served by {owner(self.port) or 'a process'} that is not part of this boot",
+            )
+
+    def _progress(self) -> str:
+        """How far the boot came, in words, with the engine's last line."""
+        reached = [name for name in DEADLINES if self._reached(name)]
+        words = f"after {reached[-1]!r}" if reached else "before it listened"
+        if not self._reached("ready") and self.readiness.last_answer:
+            words += f"; last answer: {self.readiness.last_answer}"
+        if self.last_refusal and not self._reached("first_done"):
+            words += f"; first request refused: {self.last_refusal}"
+        if self.tree.last_line:
+            words += f"; last line: {self.tree.last_line!r}"
+        return words
