@@ -13,7 +13,7 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -60,8 +60,15 @@ _OBSERVED = (
 class Boot:
     """One launch of one cell. After :meth:`run` either ``failure`` is set or the engine is up."""
 
-    def __init__(self, plan: Plan, role: str = "measured", round: int = 1, progress: Progress | None = None) -> None:
-        self.plan, self.role, self.round = plan, role, round
+    def __init__(
+        self,
+        plan: Plan,
+        role: str = "measured",
+        round: int = 1,
+        progress: Progress | None = None,
+        hold: Sequence[int] = (),
+    ) -> None:
+        self.plan, self.role, self.round, self.hold = plan, role, round, hold
         self.progress = progress
         self.boot_id = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(4)}"
         self.log_path = plan.logs / f"{self.boot_id}.log"
@@ -128,7 +135,7 @@ class Boot:
         differs = {k: v for k, v in launch.env.items() if plan.environ.get(k) != v or k.startswith(_OBSERVED)}
         self._environment = self.redactor.environment(differs)
         self.dialect = plan.engine.dialect(spec)
-        self.tree = Tree(launch)
+        self.tree = Tree(launch, hold=[*self.hold, self.port.lock.fileno()])
 
     def _launch(self) -> None:
         tree, port, plan = self.tree, self.port, self.plan
@@ -154,8 +161,12 @@ class Boot:
             self.observer.start()
         self.readiness = Readiness(HOST, port.number, plan.engine.endpoints_for(plan.cell), tree.start_time)
         self.client = Client(HOST, port.number, plan.model.served, self.dialect, tree.start_time)
-        self.watch = Watch(plan, tree, self.readiness, self.observer, port.number, self.instants, self.progress)
+        self.watch = Watch(plan, tree, self.readiness, self.observer, port.number, self.instants, self._tell)
         self.readiness.start()
+
+    def _tell(self, elapsed: float, awaited: str, line: str) -> None:
+        if self.progress:
+            self.progress(elapsed, awaited, self.redactor.text(line))
 
     def _first_request(self) -> None:
         self._in_thread(self._send_first, "the first answer")
@@ -277,14 +288,17 @@ class Boot:
 
     def _abandon(self) -> None:
         """Stop everything after an error that is not the engine's; keep no record."""
-        if self.tree and self.tree.ended is None:
-            try:
+        try:
+            if self.tree and self.tree.ended is None:
                 self.tree.stop()
-            except (SupervisorLost, BaseException) as error:
+        except SupervisorLost:
+            pass  # its stop has already killed what carries the boot's tag
+        except BaseException:
+            if self.tree:
                 self.tree.kill()
-                if not isinstance(error, Exception):
-                    raise
-        self._release()
+            raise
+        finally:
+            self._release()
 
     def _release(self) -> None:
         if self.readiness:

@@ -141,13 +141,16 @@ class Coldness:
         return replace(evidence, unprovable=self._unprovable(weights), contradictions=self._contradictions(evidence))
 
     def _unprovable(self, weights: Sequence[FileResidency]) -> tuple[str, ...]:
-        if not weights and self.tier.weights != "any":
-            return (f"weights {self.tier.weights}: no weight files are known",)
-        return tuple(
+        found = [
             f"weights {self.tier.weights}: {item.path}: {item.reason}"
             for item in weights
             if item.status == "cannot_tell"
-        )
+        ]
+        if not weights and self.tier.weights != "any":
+            found.append(f"weights {self.tier.weights}: no weight files are known")
+        if not self.roots:
+            found.append(f"caches {self.tier.caches}: the engine's adapter names no cache root")
+        return tuple(found)
 
     def _contradictions(self, evidence: Evidence) -> tuple[str, ...]:
         found: list[str] = []

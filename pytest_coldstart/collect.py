@@ -65,6 +65,12 @@ def param_of(item: pytest.Item) -> CellParam | None:
 def select(session: Session, items: list[pytest.Item]) -> None:
     """Deselect the cells that --coldstart-engine and --coldstart-tier leave out."""
     settings = session.settings
+    for item in items:
+        if item.get_closest_marker("coldstart") and param_of(item) is None:
+            raise pytest.UsageError(
+                f"{item.nodeid} is marked coldstart and cannot boot: only pytest functions and methods can, "
+                "not those of unittest.TestCase"
+            )
     keep: list[pytest.Item] = []
     drop: list[pytest.Item] = []
     for item in items:

@@ -24,6 +24,8 @@ class ColdBoot:
     def __init__(self, rounds: Rounds, bounds: Sequence[Bound]) -> None:
         self.rounds = rounds
         self.bounds = list(bounds)
+        #: A fault of this tool after the body: an error of the test, raised at its teardown.
+        self.fault = ""
 
     @property
     def plan(self) -> Plan:

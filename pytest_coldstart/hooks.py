@@ -60,7 +60,9 @@ class Hooks:
             result = yield
         except BaseException as error:
             if not isinstance(error, (KeyboardInterrupt, SystemExit, pytest.exit.Exception)):
-                judge.after_body(self.session, item, body_failed=True)
+                # A skip in the body does not hide a broken SLO: the boots were made.
+                skipped = isinstance(error, pytest.skip.Exception)
+                judge.after_body(self.session, item, body_failed=not skipped)
             raise
         judge.after_body(self.session, item, body_failed=False)
         return result
@@ -79,7 +81,7 @@ class Hooks:
             self.session.outcomes = [row for row in self.session.outcomes if row["nodeid"] != report.nodeid]
             self.session.outcomes.append(outcome)
 
-    @pytest.hookimpl(tryfirst=True)
+    @pytest.hookimpl(trylast=True)  # after the fixtures of an interrupted test have stopped its boot
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         self.notes = self.session.close(int(exitstatus))
         judged = any(row["status"] == "judged" for row in self.session.outcomes)

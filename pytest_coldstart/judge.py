@@ -52,7 +52,19 @@ def booted(session: Session, node: pytest.Item | pytest.Module, plan: Plan) -> I
     try:
         yield boot
     finally:
-        rounds.finish()
+        _finish(boot)
+    if boot.fault:
+        pytest.fail(boot.fault, pytrace=False)
+
+
+def _finish(boot: ColdBoot) -> None:
+    """Stop the live boot; a fault of ours becomes an error at teardown and no failed test."""
+    try:
+        boot.rounds.finish()
+    except StoreError as error:
+        boot.fault = f"the boot could not be stored: {error}"
+    except HarnessFault as error:
+        boot.fault = f"no verdict is possible: {error}"
 
 
 def _bounds(session: Session, item: Any, plan: Plan) -> list[Any]:
@@ -84,6 +96,7 @@ def forget(item: pytest.Item) -> None:
         del item.stash[BOOT]
     if OUTCOME in item.stash:
         del item.stash[OUTCOME]
+    item.user_properties[:] = [pair for pair in item.user_properties if not pair[0].startswith("coldstart.")]
 
 
 def refuse_body(session: Session, item: pytest.Item) -> None:
@@ -106,14 +119,17 @@ def after_body(session: Session, item: pytest.Item, body_failed: bool) -> None:
         return
     key = _shared_key(item)
     if key is None or key != _shared_key(item.stash.get(NEXT, None)):
-        boot.rounds.finish()
+        _finish(boot)
     _conclude(session, item, boot, raising=not body_failed)
 
 
 def _conclude(session: Session, item: pytest.Item, boot: ColdBoot, raising: bool = True) -> None:
     plan = replace(boot.plan, nodeid=item.nodeid)
     verdicts = boot.rounds.judge(_bounds(session, item, plan))
-    session.keep_verdicts(plan, verdicts)
+    try:
+        session.keep_verdicts(plan, verdicts)
+    except StoreError as error:
+        boot.fault = f"the verdicts could not be stored: {error}"
     failed = boot.rounds.failed
     broken = [verdict for verdict in verdicts if verdict.broken]
     text = ""
@@ -138,7 +154,7 @@ def _outcome(item: pytest.Item, boot: ColdBoot, verdicts: list[Verdict]) -> dict
     word = "failed" if failed else ("fail" if "fail" in bad else bad[0]) if bad else "pass"
     return {
         "status": "judged",
-        "name": f"{boot.plan.engine.name} {boot.plan.cell_id.removesuffix('-' + boot.cell.tier)}",
+        "name": _row_name(item, boot),
         "nodeid": item.nodeid,
         "tier": boot.cell.tier,
         "rounds": len(records),
@@ -147,6 +163,12 @@ def _outcome(item: pytest.Item, boot: ColdBoot, verdicts: list[Verdict]) -> dict
         "verdicts": [verdict.to_dict() for verdict in verdicts],
         "slowest": explain.slowest_part(slowest) if slowest else "-",
     }
+
+
+def _row_name(item: pytest.Item, boot: ColdBoot) -> str:
+    """Engine, test and axes; the tier has a column of its own."""
+    axes = boot.plan.cell_id.removesuffix(boot.cell.tier).removesuffix("-")
+    return " ".join(word for word in (boot.plan.engine.name, getattr(item, "originalname", item.name), axes) if word)
 
 
 def outcome_for_report(item: pytest.Item, report: pytest.TestReport) -> dict[str, Any] | None:

@@ -72,6 +72,10 @@ class HostLock:
     def held(self) -> bool:
         return self._fd >= 0
 
+    def fileno(self) -> int:
+        """The descriptor: a process that inherits it holds the lock too."""
+        return self._fd
+
     def remove(self) -> None:
         """Release the lock and remove its file, for names that are used once."""
         if self._fd >= 0:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,8 +59,11 @@ class Tree:
     ``start_time`` is the monotonic second of the engine's exec, None before it.
     """
 
-    def __init__(self, launch: Launch) -> None:
+    def __init__(self, launch: Launch, hold: Sequence[int] = ()) -> None:
+        """*hold*: descriptors of file locks that the supervisor keeps until the tree is gone, so
+        that nobody gets the host or the port while a killed pytest's engine is still dying."""
         self.launch = launch
+        self._held = list(hold)
         self.start_time: float | None = None
         self.pid: int | None = None
         self.exec_errno: int | None = None
@@ -71,11 +74,12 @@ class Tree:
         self._changed = threading.Condition()
         self._hello = False
         self._supervisor = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(_SUPERVISOR)],
+            [sys.executable, "-I", str(_SUPERVISOR)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
+            pass_fds=self._held,
         )
         self._reader = threading.Thread(target=self._read, name="coldstart-supervisor", daemon=True)
         self._reader.start()
@@ -98,11 +102,22 @@ class Tree:
             "leftover_grace": launch.leftover_grace,
             "kill_grace": launch.kill_grace,
             "stop_argv": list(launch.stop_argv),
+            "hold": self._held,
         }
+
+    @property
+    def lost(self) -> bool:
+        """Whether the supervisor ended without having reported the end of the tree."""
+        return self.ended is None and not self._reader.is_alive()
 
     @property
     def supervisor_pid(self) -> int:
         return self._supervisor.pid
+
+    @property
+    def lost(self) -> bool:
+        """Whether the supervisor died without having ended the tree."""
+        return self.ended is None and self._supervisor.poll() is not None
 
     def start(self) -> None:
         """Exec the engine; returns once the exec has happened or failed (``exec_errno``)."""

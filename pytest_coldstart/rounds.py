@@ -84,7 +84,8 @@ class Rounds:
         return judge(bounds, self.counted, impossible, stopped=self.live is None)
 
     def _boot(self, role: str, number: int) -> Boot:
-        boot = Boot(self.plan, role, number, self.progress)
+        hold = [self._lock.fileno()] if self._lock else []
+        boot = Boot(self.plan, role, number, self.progress, hold)
         try:
             boot.run()
         except TierContradicted:
@@ -106,7 +107,7 @@ class Rounds:
         spec = LaunchSpec(plan.cell, plan.model, HOST, 1, plan.python, plan.cache_home)
         roots = plan.engine.cache_roots(spec)
         coldness = Coldness(tier, plan.cache_home, roots, (), ())
-        if not coldness.needs_priming(plan.engine.versions(plan.cell)):
+        if not roots or not coldness.needs_priming(plan.engine.versions(plan.cell)):
             return
         boot = self._boot("prime", 0)
         self._stop(boot)

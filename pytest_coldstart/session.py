@@ -219,7 +219,8 @@ class Session:
 
         engines = [engine_line(engine) for engine in self.engines.all()]
         names = environment.gpu_names()
-        return header(str(self.home.database), ", ".join(names) or "none", engines, self.settings.tiers or list(TIERS))
+        possible = [tier for tier in TIERS if any(tier in engine.tiers for engine in self.engines.all())]
+        return header(str(self.home.database), ", ".join(names) or "none", engines, self.settings.tiers or possible)
 
 
 def session_of(config: pytest.Config) -> Session | None:

@@ -1,6 +1,6 @@
 """The process between pytest and one engine: launches it, drains its output, ends its tree.
 
-Run as a script (``python -I -S supervisor.py``) with the standard library alone. It is a
+Run as a script (``python -I supervisor.py``) with the standard library alone. It is a
 session leader and a subreaper, so every descendant of the engine, however it daemonises,
 becomes a child of this process before it can be lost. The pipe on its standard input is its
 lease on life: when that closes (pytest ended, was killed, or said stop) the whole tree goes.
@@ -89,6 +89,7 @@ class Log:
     def close(self) -> None:
         if self.partial:
             self.feed(b"\n")
+            self.total -= 1  # ours, not the engine's
         if self.tail:
             try:
                 self.file.write(b"[output over the limit was left out here]\n" + self.tail)
@@ -167,10 +168,19 @@ def shared_memory(pids: list[int]) -> set[str]:
     return {name for name in found if not name.endswith(" (deleted)")}
 
 
+def shared_memory_files() -> set[str]:
+    try:
+        return {entry.path for entry in os.scandir("/dev/shm")}
+    except OSError:
+        return set()
+
+
 class Supervisor:
     def __init__(self, config: dict[str, Any]) -> None:
         self.config = config
         self.tag = config["tag"].encode()
+        for descriptor in config["hold"]:  # locks: ours until we end, never the engine's
+            os.set_inheritable(descriptor, False)
         self.log = Log(config["log"], config["log_limit"])
         self.leader = 0
         self.exit_status: int | None = None
@@ -179,6 +189,7 @@ class Supervisor:
         self.stopping = False
         self.leaked: dict[int, str] = {}
         self.shm: set[str] = set()
+        self.shm_before: set[str] = set()
         self.forced = False
         self.log_told = (0, 0)
 
@@ -200,6 +211,7 @@ class Supervisor:
     # -- launching
 
     def launch(self) -> None:
+        self.shm_before = shared_memory_files()
         output_read, output_write = os.pipe()
         try:
             fcntl.fcntl(output_write, F_SETPIPE_SZ, 1 << 20)
@@ -325,7 +337,7 @@ class Supervisor:
     def end(self) -> None:
         begin = now()
         living = descendants(os.getpid())
-        self.shm = shared_memory(list(living))
+        self.shm = shared_memory(list(living)) - self.shm_before
         if self.leader and self.exit_status is None:
             signal_process(self.leader, signal.SIGTERM)
         self.stop_container()
@@ -397,9 +409,13 @@ class Supervisor:
                 self.forced = True
 
     def remove_shared_memory(self) -> list[list[Any]]:
-        """Unlink what the dead tree still had in /dev/shm; returns [path, bytes] of each."""
+        """Unlink what the dead tree made and still had in /dev/shm; returns [path, bytes] of each.
+
+        What was there before the launch, or what a process outside the tree holds too, is not ours.
+        """
         left: list[list[Any]] = []
-        for path in sorted(self.shm):
+        others = shared_memory([int(entry) for entry in os.listdir("/proc") if entry.isdigit()]) if self.shm else set()
+        for path in sorted(self.shm - others):
             try:
                 size = os.stat(path).st_size
                 os.unlink(path)

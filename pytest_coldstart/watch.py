@@ -10,7 +10,7 @@ from pytest_coldstart.errors import BootFailed
 from pytest_coldstart.observe import proc
 from pytest_coldstart.plan import DEADLINES, Plan
 from pytest_coldstart.ports import listeners, listening_inodes, owner
-from pytest_coldstart.process import Tree, exit_words
+from pytest_coldstart.process import SupervisorLost, Tree, exit_words
 from pytest_coldstart.readiness import Readiness
 
 #: Below this share of one core an engine counts as doing nothing: answering our polls costs that.
@@ -28,7 +28,7 @@ class Watch:
         observer: proc.TreeObserver,
         port: int,
         instants: Mapping[str, float],
-        progress: Callable[[float, str, str], None] | None,
+        progress: Callable[[float, str, str], None],
     ) -> None:
         self.plan, self.tree, self.readiness, self.observer = plan, tree, readiness, observer
         self.port, self.instants, self.progress = port, instants, progress
@@ -53,8 +53,7 @@ class Watch:
             if not self.port_checked and self.readiness.listening.is_set():
                 self._check_port()
             self._check_hang(elapsed, awaited)
-            if self.progress:
-                self.progress(elapsed, awaited, self.tree.last_line)
+            self.progress(elapsed, awaited, self.tree.last_line)
         if not self.port_checked and self.readiness.listening.is_set():
             self._check_port()
 
@@ -67,6 +66,8 @@ class Watch:
 
     def _check_exit(self, elapsed: float) -> None:
         code = self.tree.exit_code
+        if code is None and self.tree.lost:
+            raise SupervisorLost("the supervisor process ended during the boot")
         if code is not None:
             raise BootFailed(
                 "exit", f"the engine ended with {exit_words(code)} after {elapsed:.2f} s, {self._progress()}"

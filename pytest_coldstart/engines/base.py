@@ -7,12 +7,15 @@ which endpoint tells the truth, how it wants a request. It holds no state of a b
 from __future__ import annotations
 
 import hashlib
+import importlib.metadata
 import json
+import platform
 import shutil
 import subprocess
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -263,6 +266,8 @@ print(json.dumps(found))
 @lru_cache(maxsize=64)
 def versions_of(python: str, distributions: Sequence[str]) -> dict[str, str] | None:
     """Versions in another interpreter's environment, by its metadata; None if it does not run."""
+    if python == sys.executable:
+        return _own_versions(distributions)
     try:
         done = subprocess.run(
             [python, "-c", _ASK, *distributions], capture_output=True, text=True, timeout=60, check=False
@@ -270,6 +275,14 @@ def versions_of(python: str, distributions: Sequence[str]) -> dict[str, str] | N
         return dict(json.loads(done.stdout)) if done.returncode == 0 else None
     except (OSError, ValueError, subprocess.TimeoutExpired):
         return None
+
+
+def _own_versions(distributions: Sequence[str]) -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for name in distributions:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found
 
 
 def command_availability(command: Sequence[str]) -> Availability:

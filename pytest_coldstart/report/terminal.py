@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -19,8 +20,7 @@ class ProgressLines:
     """Says what a long boot is doing, on the terminal in spite of capture; silent where there is none."""
 
     def __init__(self, config: pytest.Config) -> None:
-        self.reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
-        self.capture: Any = config.pluginmanager.get_plugin("capturemanager")
+        self.plugins = config.pluginmanager
         self.quiet = hasattr(config, "workerinput")
         self._next = PROGRESS_EVERY
 
@@ -40,17 +40,14 @@ class ProgressLines:
             self.write(f"coldstart: {name}: waiting {seconds:.0f} s for another measured boot on this host to end")
 
     def write(self, text: str) -> None:
-        if self.quiet or self.reporter is None:
+        # Looked up late: the reporter registers itself after this plugin is configured.
+        reporter: Any = self.plugins.get_plugin("terminalreporter")
+        capture: Any = self.plugins.get_plugin("capturemanager")
+        if self.quiet or reporter is None:
             return
-        if self.capture is None:
-            self._line(text)
-        else:
-            with self.capture.global_and_fixture_disabled():
-                self._line(text)
-
-    def _line(self, text: str) -> None:
-        self.reporter.ensure_newline()
-        self.reporter.write_line(text)
+        with capture.global_and_fixture_disabled() if capture else nullcontext():
+            reporter.ensure_newline()
+            reporter.write_line(text)
 
 
 def header(store: str, gpus: str, engines: Sequence[str], tiers: Sequence[str]) -> list[str]:
@@ -71,7 +68,7 @@ def summary(reporter: Any, outcomes: Sequence[Mapping[str, Any]], notes: Sequenc
         if clean:
             least = min(row["rounds"] for row in clean)
             reporter.write_line(
-                f"{least} of {least} boots passed shows, at 95 %, a pass rate of at least {pass_rate_floor(least):.0%}"
+                f"{least} of {least} rounds passed: at 95 %, that shows a pass rate of at least {pass_rate_floor(least):.0%}"
             )
     for row in skipped:
         reporter.write_line(f"not judged: {row['name']}: {row['reason']}")

@@ -10,12 +10,12 @@ from pytest_coldstart.store.home import Home
 
 _SQL = """
 WITH took AS (
-    SELECT b.boot_id, b.cell_digest, i.seconds + coalesce(max(m.value), 0) AS seconds
+    SELECT b.boot_id, b.cell_digest, max(i.seconds) + coalesce(max(m.value), 0) AS seconds
     FROM boot b
     JOIN instant i ON i.boot_id = b.boot_id AND i.name = 'stopped'
     LEFT JOIN metric m ON m.boot_id = b.boot_id AND m.name = 'harness_time'
     WHERE b.role = 'measured' AND b.outcome = 'ok' AND list_contains(?, b.cell_digest)
-    GROUP BY ALL
+    GROUP BY b.boot_id, b.cell_digest
 )
 SELECT cell_digest, median(seconds) FROM took GROUP BY cell_digest
 """

@@ -146,4 +146,4 @@ def _columns(con: duckdb.DuckDBPyConnection, table: str) -> dict[str, str]:
         "AND database_name = current_database() ORDER BY column_index",
         [table],
     ).fetchall()
-    return {name: kind for name, kind in rows}
+    return dict(rows)
