@@ -108,7 +108,7 @@ class Boot:
             self._launch()
             self._first_request()
             self._confirm()
-            self._in_thread(self._warm, "the warm-up")
+            self._in_thread(self._warm, "the warm-up and the timed requests")
         except (BootFailed, RequestFailed) as error:
             self._fail(error)
         except (SupervisorLost, PortTaken) as error:
@@ -149,9 +149,9 @@ class Boot:
         self.observer = proc.TreeObserver(tree.supervisor_pid)
         self.load_average = os.getloadavg()[0]
         self.started_at = datetime.now(UTC)
-        self._before_start = time.monotonic() - self._created
         tree.start()
         assert tree.start_time is not None
+        self._before_start = tree.start_time - self._created
         self.instants["start"] = 0.0
         if tree.exec_errno is not None:
             raise BootFailed(
@@ -185,7 +185,9 @@ class Boot:
         while True:
             attempts += 1
             try:
-                request = client.complete(FIRST_PROMPT, FIRST_TOKENS, self.plan.boot_timeout, kind="first")
+                request = client.complete(
+                    FIRST_PROMPT, FIRST_TOKENS, self.plan.boot_timeout, "first", note=self.instants.__setitem__
+                )
                 break
             except RequestFailed as error:
                 if error.kind != "refused" or self._closing.is_set():
@@ -195,9 +197,6 @@ class Boot:
                 self._closing.wait(interval(client.now()))
         if self.observer and self.plan.observe:
             self.usage = self.observer.usage()
-        for name in ("first_token", "first_text"):
-            if (value := getattr(request, name)) is not None:
-                self.instants[name] = value
         assert request.done is not None
         self.instants["first_done"] = request.done
         self.requests.append(replace(request, attempts=attempts))
@@ -207,7 +206,9 @@ class Boot:
         if self._device_before is not None:
             now = proc.device_read_bytes(self.plan.model.files[0])
             device = None if now is None else now - self._device_before
-        self.evidence = self.coldness.confirm(self.evidence, self.usage.read_bytes, device)
+        # What a container reads is not read by the client that started it.
+        read = None if self.plan.cell.container else self.usage.read_bytes
+        self.evidence = self.coldness.confirm(self.evidence, read, device)
         if self.evidence.contradictions:
             self._contradict()
 
@@ -277,9 +278,19 @@ class Boot:
         if kind in ("hang", "timeout", "deadline") and self.tree and self.tree.exit_code is None:
             self.tree.dump_stacks()
         self._note_readiness()
+        if kind == "foreign_port":
+            self._forget_answers()
         reached = [name for name in INSTANTS if name in self.instants]
         self.failure = Failure(kind, self.redactor.text(str(error)), reached[-1] if reached else "")
         self.stop()
+
+    def _forget_answers(self) -> None:
+        """Another server's answers are not this boot's."""
+        if self.readiness:
+            self.readiness.close()
+            self.readiness = None
+        self.requests.clear()
+        self.instants = {"start": 0.0}
 
     def _contradict(self) -> None:
         self.contradicted = True
@@ -324,14 +335,13 @@ class Boot:
         except BaseException:
             self._abandon()
             raise
-        swept = time.monotonic()
         port_free = self.port is None or is_free(self.port.number)
         self._note_readiness()
         self._release()
-        self.record = self._write(ended, port_free, swept)
+        self.record = self._write(ended, port_free)
         return self.record
 
-    def _write(self, ended: Ended, port_free: bool, swept: float) -> BootRecord:
+    def _write(self, ended: Ended, port_free: bool) -> BootRecord:
         if self.tree and self.tree.start_time is not None:
             self.instants["stopped"] = ended.end - self.tree.start_time
         if self.failure:
@@ -346,7 +356,7 @@ class Boot:
         )
         if record.outcome == "ok":
             self.coldness.mark_filled(self.boot_id, self.versions)
-        record = replace(record, harness_time=self._before_start + time.monotonic() - swept)
+        record = replace(record, harness_time=self._before_start + time.monotonic() - ended.end)
         return replace(record, metrics=metrics.measure(record))
 
     def snapshot(self) -> BootRecord:
@@ -396,6 +406,10 @@ class Boot:
     def _cell(self) -> dict[str, Any]:
         content = self.plan.cell.content()
         content["env"] = self.redactor.environment(content["env"])
+        content["options"] = {
+            name: self.redactor.text(value) if isinstance(value, str) else value
+            for name, value in content["options"].items()
+        }
         content["command"] = list(self.redactor.command(content["command"]))
         return content
 
@@ -414,6 +428,7 @@ class Boot:
     def _keep_log(self) -> str | None:
         keep = self.plan.keep_logs
         if keep == "all" or (keep == "failed" and self.outcome != "ok"):
+            self.redactor.file(self.log_path)
             return str(self.log_path)
         with suppress(OSError):
             self.log_path.unlink()

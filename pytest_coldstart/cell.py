@@ -9,6 +9,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import Any
 
+from pytest_coldstart.client import FIRST_PROMPT, FIRST_TOKENS, digest
+
+#: The pinned first request: another one would start new series.
+FIRST_REQUEST = f"{digest(FIRST_PROMPT)}/{FIRST_TOKENS}"
+
 
 @dataclass(frozen=True)
 class Container:
@@ -35,13 +40,15 @@ class Cell:
     python: str | None = None
     command: tuple[str, ...] = ()
     warmup: Mapping[str, Any] = field(default_factory=lambda: {"strategy": "none"})
+    #: How the timed requests are shaped: they decide the numbers, so they are identity too.
+    requests: Mapping[str, Any] = field(default_factory=dict)
     container: Container | None = None
     #: How the id writes values that a person named (``pytest.param(..., id=...)``).
     labels: Mapping[str, str] = field(default_factory=dict)
 
     def content(self) -> dict[str, Any]:
-        """What the cell is, as plain data. A path counts by its label or name: the same cell
-        on another machine lies elsewhere."""
+        """What the cell is, as plain data. A model's path counts by its name, since the same cell
+        lies elsewhere on another machine; so does an interpreter that was given an id."""
         model = self.model
         if model and ("/" in model or "\\" in model):
             model = PurePath(model).name
@@ -54,6 +61,7 @@ class Cell:
             "python": self.labels.get("python", self.python),
             "command": list(self.command),
             "warmup": dict(sorted(self.warmup.items())),
+            "requests": {"first": FIRST_REQUEST, **dict(sorted(self.requests.items()))},
         }
 
     @property
@@ -65,7 +73,8 @@ class Cell:
         """Identity without the tier: the owner of the cache roots, so that ``restart`` finds
         what ``pristine`` filled. The real paths count here, since caches hold them."""
         content = {**self.content(), "model": self.model, "python": self.python}
-        content.pop("tier")
+        for name in ("tier", "requests"):
+            content.pop(name)
         return _digest(content)
 
     def at(self, tier: str) -> Cell:

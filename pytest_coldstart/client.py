@@ -135,9 +135,17 @@ class Client:
         return self.clock() - self.origin
 
     def complete(
-        self, prompt: str, max_tokens: int = 16, timeout: float = 60.0, kind: str = "user", index: int = 0
+        self,
+        prompt: str,
+        max_tokens: int = 16,
+        timeout: float = 60.0,
+        kind: str = "user",
+        index: int = 0,
+        note: Callable[[str, float], None] | None = None,
     ) -> Request:
         """One streamed request on a new connection, answered whole.
+
+        *note* is told ``first_token`` and ``first_text`` with their instants as they happen.
 
         :raises RequestFailed: any other end.
         """
@@ -146,7 +154,7 @@ class Client:
         connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout)
         try:
             response = self._send(connection, body)
-            request = self._receive(response, request)
+            request = self._receive(response, request, note or _ignore)
         except RequestFailed:
             raise
         except TimeoutError as error:
@@ -179,7 +187,9 @@ class Client:
             raise RequestFailed(kind, f"HTTP {response.status} from {self.dialect.path}: {text or 'no body'}")
         return response
 
-    def _receive(self, response: http.client.HTTPResponse, request: Request) -> Request:
+    def _receive(
+        self, response: http.client.HTTPResponse, request: Request, note: Callable[[str, float], None]
+    ) -> Request:
         content_type = response.headers.get("Content-Type") or "none"
         if "text/event-stream" not in content_type:
             start = response.read(200).decode("utf-8", "replace")
@@ -200,8 +210,10 @@ class Client:
             events += 1
             if event.token and first_token is None:
                 first_token = stamp
+                note("first_token", stamp)
             if event.text and first_text is None:
                 first_text = stamp
+                note("first_text", stamp)
             finish = event.finish_reason or finish
             for name in ("completion_tokens", "prompt_tokens"):
                 value = getattr(event, name)
@@ -229,7 +241,7 @@ class Client:
             raise RequestFailed("malformed", f"an event is not JSON: {data[:200]!r}") from error
         if not isinstance(parsed, dict):
             raise RequestFailed("malformed", f"an event is not a JSON object: {data[:200]!r}")
-        if "error" in parsed:
+        if parsed.get("error"):
             raise RequestFailed("status", f"the stream brought an error: {json.dumps(parsed['error'])[:500]}")
         return self.dialect.read(parsed)
 
@@ -251,6 +263,10 @@ class Client:
         if tokens is not None and tokens != max_tokens:
             raise RequestFailed("short", f"{tokens} tokens came where {max_tokens} were asked for")
         return request
+
+
+def _ignore(name: str, instant: float) -> None:
+    pass
 
 
 def _server_sent(response: http.client.HTTPResponse) -> Iterator[str]:

@@ -93,7 +93,9 @@ class Coldness:
     def mark_filled(self, boot_id: str, versions: Mapping[str, str]) -> None:
         """Remember that a boot filled the roots, with the versions it ran."""
         if self.home.is_dir():
-            (self.home / _MARKER).write_text(json.dumps({"boot": boot_id, "versions": json.dumps(dict(versions))}))
+            filled = {root.name: len(inventory.listing(root.path)) for root in self.roots}
+            found = {"boot": boot_id, "versions": json.dumps(dict(versions)), "files": json.dumps(filled)}
+            (self.home / _MARKER).write_text(json.dumps(found))
 
     def needs_priming(self, versions: Mapping[str, str]) -> bool:
         """Whether this tier keeps caches and nothing of these versions has filled them yet."""
@@ -138,14 +140,18 @@ class Coldness:
         libraries = residency.read(self.libraries, evict, self._mapped)
         self._before = {root.name: inventory.listing(root.path) for root in self.roots}
         evidence = Evidence(weights, libraries, state=self.tier.state)
-        return replace(evidence, unprovable=self._unprovable(weights), contradictions=self._contradictions(evidence))
+        return replace(
+            evidence, unprovable=self._unprovable(weights, libraries), contradictions=self._contradictions(evidence)
+        )
 
-    def _unprovable(self, weights: Sequence[FileResidency]) -> tuple[str, ...]:
+    def _unprovable(self, weights: Sequence[FileResidency], libraries: Sequence[FileResidency]) -> tuple[str, ...]:
         found = [
             f"weights {self.tier.weights}: {item.path}: {item.reason}"
             for item in weights
             if item.status == "cannot_tell"
         ]
+        if self.tier.libraries == "evicted":
+            found += [f"libraries evicted: {item.path}: {item.reason}" for item in libraries if item.status != "proved"]
         if not weights and self.tier.weights != "any":
             found.append(f"weights {self.tier.weights}: no weight files are known")
         if not self.roots:
@@ -161,7 +167,14 @@ class Coldness:
                 found.append(f"{self.tier.name} declared, {what} before the start")
             if self.tier.weights == "resident" and share < RESIDENT_AT_LEAST:
                 found.append(f"{self.tier.name} declared, only {what} before the start")
+        filled = self.filled_by() or {}
+        files_before = json.loads(filled.get("files", "{}"))
         for name, files in self._before.items():
+            if self.tier.caches == "kept" and not files and files_before.get(name):
+                found.append(
+                    f"{self.tier.name} declared, cache {name!r} is empty before the start; boot {filled['boot']} left "
+                    f"{files_before[name]} files there"
+                )
             if self.tier.caches == "empty" and files:
                 found.append(f"{self.tier.name} declared, cache {name!r} holds {len(files)} files before the start")
         return tuple(found)

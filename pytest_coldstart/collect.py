@@ -10,7 +10,7 @@ import pytest
 
 from pytest_coldstart.engines import EngineError
 from pytest_coldstart.engines.base import Engine, Model, ModelMissing
-from pytest_coldstart.markers import ColdstartMark, MarkerError, coldstart_mark, slo_levels
+from pytest_coldstart.markers import ColdstartMark, MarkerError, coldstart_mark, slo_bounds, slo_levels
 from pytest_coldstart.matrix import MatrixCell, expand
 from pytest_coldstart.session import CellParam, Session
 
@@ -40,6 +40,7 @@ def parametrize(metafunc: pytest.Metafunc, session: Session) -> None:
 
 
 def _param(cell: MatrixCell, mark: ColdstartMark, engine: Engine) -> object:
+    slo_bounds(mark for mark in cell.marks if mark.name == "slo")
     model: Model | None = None
     missing = ("", "")
     try:

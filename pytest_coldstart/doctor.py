@@ -40,6 +40,7 @@ def _engine(engine: Engine) -> list[str]:
     if not found.ok:
         return [f"engine {engine.name}: skipped: {found.reason}; to enable: {found.enable}"]
     lines = [f"engine {engine.name}: {found.version or found.reason or 'found'}"]
+    lines += [f"  note: {trap}" for trap in engine.traps]
     if engine.default_model is None:
         return lines
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class BootFailed(RuntimeError):
-    """The engine failed. ``kind``: exit, exec, timeout, deadline, hang, request, warmup, foreign_port."""
+    """The engine failed. ``kind``: exit, exec, timeout, deadline, hang, foreign_port; down where it is gone already."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)

@@ -86,10 +86,11 @@ class Hooks:
         self.notes = self.session.close(int(exitstatus))
         judged = any(row["status"] == "judged" for row in self.session.outcomes)
         collect_only = session.config.getoption("collectonly")
-        if judged or collect_only or self.session.is_worker or self.session.settings.allow_empty:
+        if judged or collect_only or self.session.is_worker:
             return
         if exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
-            session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
+            empty = pytest.ExitCode.OK if self.session.settings.allow_empty else pytest.ExitCode.NO_TESTS_COLLECTED
+            session.exitstatus = empty
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
         if config.getoption("collectonly"):

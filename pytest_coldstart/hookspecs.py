@@ -33,7 +33,7 @@ def pytest_coldstart_metrics(config: pytest.Config) -> Sequence[Metric]:  # type
     .. code-block:: python
 
         def pytest_coldstart_metrics(config):
-            return [Metric("log_bytes", "B", "Bytes the engine printed.", lambda r: Value(r.log_bytes, "log"))]
+            return [Metric("log_bytes", "B", "Bytes printed.", lambda r: Value(r.log_bytes, "log"), after_stop=True)]
     """
 
 

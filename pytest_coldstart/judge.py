@@ -13,11 +13,11 @@ from pytest_coldstart.coldness import TierContradicted, TierRefused
 from pytest_coldstart.collect import param_of
 from pytest_coldstart.errors import HarnessFault
 from pytest_coldstart.handle import ColdBoot
-from pytest_coldstart.markers import slo_levels
+from pytest_coldstart.markers import MarkerError, slo_levels
 from pytest_coldstart.plan import Plan
 from pytest_coldstart.report import explain, junit
 from pytest_coldstart.session import Session
-from pytest_coldstart.slo import Verdict
+from pytest_coldstart.slo import Bound, Verdict
 from pytest_coldstart.store.errors import StoreError
 
 #: On an item: the boot that its body runs on.
@@ -34,8 +34,9 @@ def booted(session: Session, node: pytest.Item | pytest.Module, plan: Plan) -> I
     shared = not isinstance(node, pytest.Item)
     nodeid = f"{node.nodeid}[{plan.cell_id}]" if shared else node.nodeid
     plan = replace(plan, nodeid=nodeid)
+    bounds = [] if shared else _bounds(session, node, plan)
     rounds = session.rounds(plan)
-    boot = ColdBoot(rounds, [] if shared else _bounds(session, node, plan))
+    boot = ColdBoot(rounds, bounds)
     try:
         rounds.run()
     except (TierContradicted, TierRefused, HarnessFault, StoreError) as error:
@@ -67,8 +68,11 @@ def _finish(boot: ColdBoot) -> None:
         boot.fault = f"no verdict is possible: {error}"
 
 
-def _bounds(session: Session, item: Any, plan: Plan) -> list[Any]:
-    return session.bounds(slo_levels(item), plan.cell.tier)
+def _bounds(session: Session, item: Any, plan: Plan) -> list[Bound]:
+    try:
+        return session.bounds(slo_levels(item), plan.cell.tier)
+    except MarkerError as error:  # a marker that was added after collection
+        pytest.fail(str(error), pytrace=False)
 
 
 def boot_of(session: Session, item: pytest.Item) -> ColdBoot | None:
@@ -178,7 +182,10 @@ def outcome_for_report(item: pytest.Item, report: pytest.TestReport) -> dict[str
     param = param_of(item)
     if param is None or report.when != "setup" or report.passed:
         return None
-    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    crash = getattr(report.longrepr, "reprcrash", None)
+    reason = (
+        report.longrepr[2] if isinstance(report.longrepr, tuple) else crash.message if crash else str(report.longrepr)
+    )
     return {
         "status": "skipped",
         "name": f"{param.engine.name} {param.matrix.id}",

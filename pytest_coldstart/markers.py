@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -55,7 +55,7 @@ def coldstart_mark(item: pytest.Function | pytest.Item) -> ColdstartMark | None:
     unknown = sorted(set(arguments) - {item.name for item in fields(ColdstartMark)})
     if unknown:
         raise MarkerError(f"coldstart has no argument {', '.join(map(repr, unknown))}; valid arguments: {_valid()}")
-    if not arguments.get("engine"):
+    if not arguments.get("engine") or not isinstance(arguments["engine"], str):
         raise MarkerError("coldstart needs engine=, the name of an engine")
     _check(arguments)
     return ColdstartMark(**arguments)
@@ -87,16 +87,23 @@ def _check(arguments: dict[str, Any]) -> None:
     _check_command(arguments)
     _check_matrix(arguments)
     words = arguments.get("prompt_words", (32,))
-    if not words or not all(isinstance(word, int) and word > 0 for word in words):
+    if not words or not _all(words, lambda word: isinstance(word, int) and word > 0):
         raise MarkerError(f"prompt_words={words!r} is not a list of whole numbers from 1")
+
+
+def _all(values: Any, right: Callable[[Any], bool]) -> bool:
+    """Whether *values* is a list or tuple, each of its values right."""
+    return isinstance(values, (list, tuple)) and all(right(value) for value in values)
 
 
 def _check_command(arguments: dict[str, Any]) -> None:
     command = arguments.get("command", ())
-    if isinstance(command, str) or not all(isinstance(word, str) for word in command):
+    if not _all(command, lambda word: isinstance(word, str)):
         raise MarkerError(f"command={command!r} is not a list of words, such as ['llama-server']")
     arguments["command"] = tuple(command)
     container = arguments.get("container")
+    if container is not None and not isinstance(container, (Mapping, Container)):
+        raise MarkerError(f"container={container!r} is not a dict with the keys 'stop', 'port' and 'paths'")
     if isinstance(container, Mapping):
         missing = sorted({"stop", "port", "paths"} - set(container))
         unknown = sorted(set(container) - {"stop", "port", "paths"})
@@ -121,7 +128,7 @@ def _check_matrix(arguments: dict[str, Any]) -> None:
             raise MarkerError(f"matrix axis {axis!r} is empty: it would make no cell")
     for name in ("include", "exclude"):
         rows = arguments.get(name, ())
-        if isinstance(rows, Mapping) or not all(isinstance(row, Mapping) for row in rows):
+        if not _all(rows, lambda row: isinstance(row, Mapping)):
             raise MarkerError(f"{name}={rows!r} is not a list of dicts of axis -> value")
 
 
@@ -133,17 +140,28 @@ def slo_levels(item: pytest.Item) -> list[list[Bound]]:
     levels: list[list[Bound]] = []
     node_before: Any = None
     for node, mark in item.iter_markers_with_node("slo"):
-        if mark.kwargs:
-            raise MarkerError(f"slo takes bounds as strings, such as slo('cold_start<=10s'), not {mark.kwargs!r}")
-        if not mark.args:
-            raise MarkerError("slo needs at least one bound, such as slo('cold_start<=10s')")
-        bounds = [_bound(text) for text in mark.args]
+        bounds = slo_bounds([mark])
         if node is node_before:
             levels[-1].extend(bounds)
         else:
             levels.append(bounds)
         node_before = node
     return levels
+
+
+def slo_bounds(marks: Iterable[pytest.Mark]) -> list[Bound]:
+    """The bounds of slo markers.
+
+    :raises MarkerError: an argument that is no bound.
+    """
+    bounds: list[Bound] = []
+    for mark in marks:
+        if mark.kwargs:
+            raise MarkerError(f"slo takes bounds as strings, such as slo('cold_start<=10s'), not {mark.kwargs!r}")
+        if not mark.args:
+            raise MarkerError("slo needs at least one bound, such as slo('cold_start<=10s')")
+        bounds += [_bound(text) for text in mark.args]
+    return bounds
 
 
 def _bound(text: Any) -> Bound:

@@ -130,6 +130,7 @@ def _cell(mark: ColdstartMark, engine: Engine, row: Mapping[str, Point], order: 
         python=_text(values.get("python", mark.python)),
         command=tuple(values.get("command", mark.command)),
         warmup=warmup.spec(),
+        requests={"count": mark.requests, "words": list(mark.prompt_words)},
         container=mark.container,
         labels={name: point.label for name, point in row.items() if point.label},
     )

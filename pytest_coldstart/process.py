@@ -114,11 +114,6 @@ class Tree:
     def supervisor_pid(self) -> int:
         return self._supervisor.pid
 
-    @property
-    def lost(self) -> bool:
-        """Whether the supervisor died without having ended the tree."""
-        return self.ended is None and self._supervisor.poll() is not None
-
     def start(self) -> None:
         """Exec the engine; returns once the exec has happened or failed (``exec_errno``)."""
         self._send("launch")

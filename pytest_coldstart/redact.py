@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
 
 MASK = "***"
 
-_SECRET_NAME = re.compile(
-    r"(?i)(token|secret|passw|api_?key|access_?key|private_?key|credential|auth|cookie|session_?key)"
+#: A tokenizer, a number of tokens and an author are no secrets, though their names begin like some.
+_WORD = (
+    r"token(?!iz|s(?![a-z]))|(?:api|access|refresh)[_-]?tokens|secret|passw|api[_-]?key|access[_-]?key|"
+    r"private[_-]?key|session[_-]?key|credential|auth(?!or(?!iz))|cookie"
 )
-_SECRET_FLAG = re.compile(
-    r"(?i)^--?[\w-]*(token|secret|passw|api-?key|access-?key|private-?key|credential|auth)[\w-]*$"
-)
+_SECRET_NAME = re.compile(f"(?i){_WORD}")
+_SECRET_FLAG = re.compile(rf"(?i)^--?[\w-]*(?:{_WORD})[\w-]*$")
 _SECRET_TEXT = (
     re.compile(r"\b(?:hf|ghp|gho|ghs|glpat|sk|xox[bap])[_-][A-Za-z0-9_-]{16,}"),
     re.compile(r"\bAKIA[0-9A-Z]{16}\b"),
@@ -36,6 +39,14 @@ class Redactor:
         for pattern in _SECRET_TEXT:
             text = pattern.sub(MASK, text)
         return text
+
+    def file(self, path: Path) -> None:
+        """Mask a text file in place; bytes that are no UTF-8 stay as they are."""
+        with suppress(OSError):
+            text = path.read_bytes().decode("utf-8", "surrogateescape")
+            masked = self.text(text)
+            if masked != text:
+                path.write_bytes(masked.encode("utf-8", "surrogateescape"))
 
     def command(self, argv: Iterable[str]) -> tuple[str, ...]:
         """A command line; what follows a flag such as ``--api-key`` is masked too."""

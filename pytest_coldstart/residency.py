@@ -159,13 +159,14 @@ def evict(paths: Iterable[Path]) -> None:
 
 
 def make_resident(paths: Iterable[Path]) -> None:
-    """Read each file that is not whole in the page cache."""
+    """Read each file that is not whole in the page cache; again where pages were reclaimed meanwhile."""
     for path in paths:
-        if can_tell(path) == "" and resident_bytes(path) == path.stat().st_size:
-            continue
-        with path.open("rb", buffering=0) as file:
-            while file.read(1 << 22):
-                pass
+        for _ in range(3):
+            if can_tell(path) == "" and resident_bytes(path) == path.stat().st_size:
+                break
+            with path.open("rb", buffering=0) as file:
+                while file.read(1 << 22):
+                    pass
 
 
 def read(paths: Sequence[Path], for_eviction: bool, mapped: dict[Path, list[int]]) -> tuple[FileResidency, ...]:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,6 +32,11 @@ from pytest_coldstart.store.runfile import RunFile
 from pytest_coldstart.warmup import WARMUPS
 
 NAME = "coldstart-session"
+
+#: Options without which another run would make other boots or judge them otherwise.
+_REPEATED = tuple(
+    f"--coldstart-{name}" for name in ("slo", "rounds", "store", "boot-timeout", "hang-timeout", "phase-deadline")
+)
 
 
 @dataclass(frozen=True)
@@ -74,7 +80,7 @@ class Session:
         self.home.prepare()
         self._run_file: RunFile | None = None
         self.progress = ProgressLines(config)
-        self.boots: dict[str, list[BootRecord]] = {}
+        self.boots: dict[tuple[str, str], list[BootRecord]] = {}
         self.outcomes: list[dict[str, Any]] = []
         self.shared: dict[tuple[str, str], ColdBoot] = {}
         self.estimates: dict[str, float] = {}
@@ -142,7 +148,7 @@ class Session:
         return Rounds(
             plan,
             keep=self.keep,
-            earlier=self.boots.get(plan.nodeid, []),
+            earlier=tuple(self.boots.get((plan.nodeid, plan.cell.digest), ())),  # a copy: keep() adds to the list
             progress=lambda elapsed, awaited, line: self.progress.boot(name, elapsed, awaited, line),
             waiting=lambda seconds: self.progress.waiting(name, seconds),
         )
@@ -163,7 +169,7 @@ class Session:
         """Store a whole boot and tell the hook."""
         self.progress.begin()
         if record.counted:
-            self.boots.setdefault(record.nodeid, []).append(record)
+            self.boots.setdefault((record.nodeid, record.cell_digest), []).append(record)
         self.run_file.boot(record)
         self.config.hook.pytest_coldstart_boot_finished(record=record)
 
@@ -186,7 +192,7 @@ class Session:
         kept: list[str] = []
         for index, word in enumerate(words):
             name, equals, _ = word.partition("=")
-            if name in ("--coldstart-slo", "--coldstart-rounds", "--coldstart-store", "--coldstart-phase-deadline"):
+            if name in _REPEATED:
                 kept.append(word)
                 if not equals and index + 1 < len(words):
                     kept.append(words[index + 1])
@@ -210,8 +216,15 @@ class Session:
         except StoreError as error:
             return [f"coldstart: {error}"]
         notes += [f"coldstart: {problem}" for problem in report.problems]
-        notes.append(f"coldstart: {report.boots_added} boots added to {self.home.database} (run {self.run_id})")
+        notes.append(
+            f"coldstart: {report.boots_added} boots added to {self._short(self.home.database)} (run {self.run_id})"
+        )
         return notes
+
+    def _short(self, path: Path) -> str:
+        """*path* from where pytest was called, where that is shorter."""
+        here = self.config.invocation_params.dir
+        return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
     def header(self) -> list[str]:
         from pytest_coldstart.doctor import engine_line
@@ -220,7 +233,9 @@ class Session:
         engines = [engine_line(engine) for engine in self.engines.all()]
         names = environment.gpu_names()
         possible = [tier for tier in TIERS if any(tier in engine.tiers for engine in self.engines.all())]
-        return header(str(self.home.database), ", ".join(names) or "none", engines, self.settings.tiers or possible)
+        return header(
+            self._short(self.home.database), ", ".join(names) or "none", engines, self.settings.tiers or possible
+        )
 
 
 def session_of(config: pytest.Config) -> Session | None:

@@ -116,15 +116,24 @@ class Watch:
             )
 
     def _check_port(self) -> None:
-        """Whoever listens must be of our tree; another server's answers are not this boot's."""
+        """Whoever listens must be of our tree; another server's answers are not this boot's.
+
+        Looked at for a second before it is said: a server that exits while it listens is for a
+        moment neither among the tree's open files nor known to have ended.
+        """
         self.port_checked = True
-        if self.plan.cell.container or not listening_inodes(self.port):
+        if self.plan.cell.container:
             return
-        if not listeners(self.port, proc.tree(self.tree.supervisor_pid)) and self.tree.exit_code is None:
-            raise BootFailed(
-                "foreign_port",
-                f"port {self.port} is served by {owner(self.port) or 'a process'} that is not part of this boot",
-            )
+        deadline = time.monotonic() + 1
+        while listening_inodes(self.port) and not listeners(self.port, proc.tree(self.tree.supervisor_pid)):
+            now = time.monotonic()
+            self._check_exit(now - self.origin)
+            if now > deadline:
+                raise BootFailed(
+                    "foreign_port",
+                    f"port {self.port} is served by {owner(self.port) or 'a process'} that is not part of this boot",
+                )
+            time.sleep(0.02)
 
     def _progress(self) -> str:
         """How far the boot came, in words, with the engine's last line."""

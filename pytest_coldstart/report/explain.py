@@ -93,12 +93,16 @@ def broken_slo(verdicts: Sequence[Verdict], records: Sequence[BootRecord], nodei
     """The failure text of a cell whose boots went well and whose numbers did not."""
     record = slowest_boot(records)
     assert record is not None
-    lines = [f"SLO broken: {record.engine} {record.cell_id}, tier {record.tier}, {len(records)} rounds", ""]
+    lines = [f"SLO broken: {record.engine} {record.cell_id}, tier {record.tier}, {_rounds(len(records))}", ""]
     lines += [f"  {verdict_line(verdict, records)}" for verdict in verdicts if verdict.broken]
     lines += ["", f"slowest boot, round {record.round}:"]
     lines += [f"  {name}: {units.show(seconds, 's')}" for name, seconds in parts(record)]
     lines += ["evidence:", *(f"  {line}" for line in evidence_lines(record))]
     return "\n".join([*lines, f"reproduce: {reproduce(nodeid, extra)}"])
+
+
+def _rounds(count: int) -> str:
+    return "1 round" if count == 1 else f"{count} rounds"
 
 
 def failed_boot(record: BootRecord, nodeid: str, extra: Sequence[str], logs_kept: bool) -> str:

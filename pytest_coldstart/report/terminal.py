@@ -36,7 +36,7 @@ class ProgressLines:
 
     def waiting(self, name: str, seconds: float) -> None:
         if seconds >= self._next:
-            self._next = seconds + PROGRESS_EVERY
+            self._next = seconds * 2
             self.write(f"coldstart: {name}: waiting {seconds:.0f} s for another measured boot on this host to end")
 
     def write(self, text: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pytest_coldstart.store.errors import StoreError, why
 
-CHOOSE = "choose another with --coldstart-store"
+CHOOSE = "choose another with --coldstart-store (coldstart: --store)"
 
 
 @dataclass(frozen=True)
