@@ -85,7 +85,7 @@ class Boot:
         self.requests: list[Request] = []
         self.instants: dict[str, float] = {}
         self.started_at = datetime.now(UTC)
-        self.redactor = Redactor(plan.environ)
+        self.redactor = Redactor({**plan.environ, **plan.cell.env})
         self.contradicted = False
         self._created = time.monotonic()
         self._before_start = 0.0

@@ -40,12 +40,7 @@ def booted(session: Session, node: pytest.Item | pytest.Module, plan: Plan) -> I
     try:
         rounds.run()
     except (TierContradicted, TierRefused, HarnessFault, StoreError) as error:
-        words = {
-            TierContradicted: "the evidence contradicts the tier",
-            TierRefused: "the tier was refused",
-            StoreError: "the boot could not be stored",
-        }.get(type(error), "no verdict is possible")
-        pytest.fail(f"{words}: {error}", pytrace=False)
+        raise pytest.fail.Exception(_fault(error), pytrace=False) from None
     if shared:
         session.shared[(node.nodeid, plan.cell.digest)] = boot
     else:
@@ -62,17 +57,27 @@ def _finish(boot: ColdBoot) -> None:
     """Stop the live boot; a fault of ours becomes an error at teardown and no failed test."""
     try:
         boot.rounds.finish()
-    except StoreError as error:
-        boot.fault = f"the boot could not be stored: {error}"
-    except HarnessFault as error:
-        boot.fault = f"no verdict is possible: {error}"
+    except (HarnessFault, StoreError) as error:
+        boot.fault = _fault(error)
+
+
+def _fault(error: Exception) -> str:
+    """Why a cell gets no verdict, in words."""
+    for kind, words in (
+        (TierContradicted, "the evidence contradicts the tier"),
+        (TierRefused, "the tier was refused"),
+        (StoreError, "the boot could not be stored"),
+    ):
+        if isinstance(error, kind):
+            return f"{words}: {error}"
+    return f"no verdict is possible: {error}"
 
 
 def _bounds(session: Session, item: Any, plan: Plan) -> list[Bound]:
     try:
         return session.bounds(slo_levels(item), plan.cell.tier)
     except MarkerError as error:  # a marker that was added after collection
-        pytest.fail(str(error), pytrace=False)
+        raise pytest.fail.Exception(str(error), pytrace=False) from None
 
 
 def boot_of(session: Session, item: pytest.Item) -> ColdBoot | None:

@@ -112,12 +112,23 @@ def _check_command(arguments: dict[str, Any]) -> None:
                 f"container= needs exactly the keys 'stop' (a command), 'port' (inside) and 'paths' (host -> inside); "
                 f"missing: {missing or 'none'}, unknown: {unknown or 'none'}"
             )
-        arguments["container"] = Container(tuple(container["stop"]), container["port"], dict(container["paths"]))
+        arguments["container"] = _container(container)
     if command and command[0].rpartition("/")[2] in ("docker", "podman", "nerdctl") and not container:
         raise MarkerError(
             f"command={list(command)!r} starts a container: signals to its client may not end it. Give container="
             "{'stop': [...], 'port': ..., 'paths': {...}} too"
         )
+
+
+def _container(given: Mapping[str, Any]) -> Container:
+    stop, port, paths = given["stop"], given["port"], given["paths"]
+    if not stop or not _all(stop, lambda word: isinstance(word, str)):
+        raise MarkerError(f"container['stop']={stop!r} is not a list of words, such as ['docker', 'stop', '{{name}}']")
+    if isinstance(port, bool) or not isinstance(port, int) or not 0 < port < 65536:
+        raise MarkerError(f"container['port']={port!r} is not a port number, 1 to 65535")
+    if not isinstance(paths, Mapping) or not _all([*paths, *paths.values()], lambda path: isinstance(path, str)):
+        raise MarkerError(f"container['paths']={paths!r} is not a dict of host folder -> folder inside")
+    return Container(tuple(stop), port, dict(paths))
 
 
 def _check_matrix(arguments: dict[str, Any]) -> None:

@@ -348,6 +348,8 @@ class Supervisor:
         if self.living():
             self.sweep()
         done = now()
+        # One that died after the last reap() is no longer living and has still to tell its exit code.
+        self.wait_until(lambda: not self.leader or self.exit_status is not None, 1.0)
         while self.pipe >= 0 and select.select([self.pipe], [], [], 0)[0]:
             self.drain()
         self.log.close()

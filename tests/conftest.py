@@ -1,0 +1,157 @@
+"""Boots of the fake engine, and the check that nothing of a boot is left behind."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_coldstart.boot import Boot
+from pytest_coldstart.cell import Cell, Container
+from pytest_coldstart.engines import EngineRegistry
+from pytest_coldstart.plan import Plan
+from pytest_coldstart.record import BootRecord
+from pytest_coldstart.warmup import create
+
+FAKE = Path(__file__).with_name("fake_engine.py")
+
+
+def fake_command(fault: str = "none", *arguments: str) -> tuple[str, ...]:
+    """The command of a fake engine with one fault."""
+    return (sys.executable, "-S", str(FAKE), "--port", "{port}", "--fault", fault, *arguments)
+
+
+def eventually(done: Callable[[], Any], seconds: float = 10.0) -> bool:
+    """Poll *done* until it is true; False when the time ran out."""
+    deadline = time.monotonic() + seconds
+    while not done():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def carriers(word: str) -> list[int]:
+    """Living processes with *word* somewhere in their environment, found without the code under test."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            environment = (entry / "environ").read_bytes()
+            state = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()[0]
+        except OSError:
+            continue
+        if word.encode() in environment and state not in "ZX":
+            found.append(int(entry.name))
+    return found
+
+
+def can_bind(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def our_threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("coldstart-")]
+
+
+def assert_nothing_left(boot: Boot) -> None:
+    """No process with the boot's tag, no supervisor, no thread, and the port can be bound."""
+    assert carriers(f"PYTEST_COLDSTART_BOOT={boot.boot_id}") == []
+    if boot.tree is not None:
+        assert not Path(f"/proc/{boot.tree.supervisor_pid}").exists(), "the supervisor lives"
+    if boot.port is not None:
+        assert can_bind(boot.port.number), "the port is still taken"
+        assert not boot.port.lock.held
+    assert eventually(lambda: not our_threads()), f"threads live on: {our_threads()}"
+
+
+MakePlan = Callable[..., Plan]
+
+
+@pytest.fixture
+def make_plan(tmp_path: Path) -> MakePlan:
+    """Builds a plan for the fake engine with short times; keyword arguments are the plan's fields."""
+    (tmp_path / "logs").mkdir()
+    engine = EngineRegistry().get("openai")
+
+    def make(
+        fault: str = "none",
+        *arguments: str,
+        command: tuple[str, ...] = (),
+        options: dict[str, Any] | None = None,
+        env: dict[str, str] | None = None,
+        tier: str = "restart",
+        warmup: Any = "none",
+        container: Container | None = None,
+        **fields: Any,
+    ) -> Plan:
+        command = command or fake_command(fault, *arguments)
+        strategy = create(warmup)
+        cell = Cell(
+            engine="openai",
+            model="fake",
+            tier=tier,
+            options=options or {},
+            env=env or {},
+            command=command,
+            warmup=strategy.spec(),
+            container=container,
+        )
+        engine.check(cell)
+        settings: dict[str, Any] = {
+            "requests": 2,
+            "boot_timeout": 60.0,
+            "hang_timeout": 60.0,
+            "cwd": tmp_path,
+            "caches": tmp_path / "caches",
+            "logs": tmp_path / "logs",
+            "keep_logs": "all",
+        }
+        return Plan(cell, "cell", "nodeid", engine, engine.model(cell), strategy, **{**settings, **fields})
+
+    return make
+
+
+@pytest.fixture
+def boots() -> Iterator[Callable[[Plan], Boot]]:
+    """Makes boots whose trees are killed at the test's end, whatever became of the test."""
+    made: list[Boot] = []
+
+    def make(plan: Plan) -> Boot:
+        boot = Boot(plan)
+        made.append(boot)
+        return boot
+
+    yield make
+    for boot in made:
+        if boot.tree is not None and boot.tree.ended is None:
+            boot.tree.kill()
+
+
+@pytest.fixture
+def booted(make_plan: MakePlan, boots: Callable[[Plan], Boot]) -> Callable[..., BootRecord]:
+    """Boots the fake engine to its end, checks that nothing is left of it and returns the record."""
+
+    def run(*arguments: str, **fields: Any) -> BootRecord:
+        boot = boots(make_plan(*arguments, **fields))
+        boot.run()
+        record = boot.stop()
+        assert boot.stop() is record
+        assert_nothing_left(boot)
+        return record
+
+    return run

@@ -1,0 +1,1 @@
+"""The plugin from outside: real pytest runs in processes of their own."""
