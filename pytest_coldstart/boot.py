@@ -17,9 +17,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
 
 from pytest_coldstart import metrics
+from pytest_coldstart.assemble import record_of
 from pytest_coldstart.client import FIRST_PROMPT, FIRST_TOKENS, Client, RequestFailed
 from pytest_coldstart.coldness import TIERS, Coldness, TierContradicted
 from pytest_coldstart.engines.base import LaunchSpec
@@ -30,7 +30,7 @@ from pytest_coldstart.plan import Plan
 from pytest_coldstart.ports import HOST, Port, PortTaken, is_free
 from pytest_coldstart.process import Ended, SupervisorLost, Tree, read_log_tail
 from pytest_coldstart.readiness import Readiness, interval
-from pytest_coldstart.record import INSTANTS, BootRecord, Evidence, Failure, Phase, Request, Stop, Usage
+from pytest_coldstart.record import INSTANTS, BootRecord, Evidence, Failure, Request, Stop, Usage
 from pytest_coldstart.redact import Redactor
 from pytest_coldstart.shm import SharedMemory
 from pytest_coldstart.warmup import unique_prompt
@@ -89,8 +89,8 @@ class Boot:
         self.contradicted = False
         self._created = time.monotonic()
         self._before_start = 0.0
-        self._command: tuple[str, ...] = ()
-        self._environment: dict[str, str] = {}
+        self.command: tuple[str, ...] = ()
+        self.environment: dict[str, str] = {}
         self._device_before: int | None = None
         self.load_average: float | None = None
 
@@ -131,10 +131,11 @@ class Boot:
         self.shared_memory = SharedMemory.now()
         self.coldness.prepare()
         launch = launch_of(plan, spec, roots, self.boot_id, self.log_path)
-        self._command = self.redactor.command(launch.argv)
+        self.command = self.redactor.command(launch.argv)
         differs = {k: v for k, v in launch.env.items() if plan.environ.get(k) != v or k.startswith(_OBSERVED)}
-        self._environment = self.redactor.environment(differs)
+        self.environment = self.redactor.environment(differs)
         self.dialect = plan.engine.dialect(spec)
+        launch = replace(launch, unlink=(self.port.lock.path,))
         self.tree = Tree(launch, hold=[*self.hold, self.port.lock.fileno()])
 
     def _launch(self) -> None:
@@ -155,7 +156,7 @@ class Boot:
         self.instants["start"] = 0.0
         if tree.exec_errno is not None:
             raise BootFailed(
-                "exec", f"the engine could not be executed: {self._command[0]}: {os.strerror(tree.exec_errno)}"
+                "exec", f"the engine could not be executed: {self.command[0]}: {os.strerror(tree.exec_errno)}"
             )
         if plan.observe:
             self.observer.start()
@@ -326,7 +327,8 @@ class Boot:
         """
         if self.record is not None:
             return self.record
-        assert self.tree is not None
+        if self.tree is None:
+            raise HarnessFault("there is nothing to stop: the engine was not launched")
         try:
             ended = self.tree.stop()
         except SupervisorLost as error:
@@ -348,7 +350,7 @@ class Boot:
             self.failure = replace(self.failure, log_tail=self.redactor.text(read_log_tail(self.log_path)))
         caches = self.coldness.caches()
         record = replace(
-            self._base_record(),
+            record_of(self),
             caches=caches,
             stop=self._stop(ended, port_free),
             log_bytes=ended.log_bytes,
@@ -364,54 +366,12 @@ class Boot:
         if self.record is not None:
             return self.record
         self._note_readiness()
-        record = self._base_record()
+        record = record_of(self)
         return replace(record, metrics=metrics.measure(record))
 
     @property
     def outcome(self) -> str:
         return "error" if self.contradicted else "failed" if self.failure else "ok"
-
-    def _base_record(self) -> BootRecord:
-        plan = self.plan
-        return BootRecord(
-            boot_id=self.boot_id,
-            run_id=plan.run_id,
-            nodeid=plan.nodeid,
-            cell_id=plan.cell_id,
-            cell=self._cell(),
-            cell_digest=plan.cell.digest,
-            base_digest=plan.cell.base_digest,
-            engine=plan.engine.name,
-            tier=plan.cell.tier,
-            role=self.role,
-            round=self.round,
-            outcome=self.outcome,
-            started_at=self.started_at.isoformat(timespec="milliseconds"),
-            instants=dict(self.instants),
-            endpoints=dict(self.readiness.seen) if self.readiness else {},
-            poll_delay=self.readiness.poll_delay if self.readiness else None,
-            phases=_phases(self.instants),
-            requests=tuple(self.requests),
-            evidence=self.evidence,
-            usage=self.usage,
-            failure=self.failure,
-            versions=self.versions,
-            model=self.model,
-            command=self._command,
-            environment=self._environment,
-            log_path=str(self.log_path),
-            load_average=self.load_average,
-        )
-
-    def _cell(self) -> dict[str, Any]:
-        content = self.plan.cell.content()
-        content["env"] = self.redactor.environment(content["env"])
-        content["options"] = {
-            name: self.redactor.text(value) if isinstance(value, str) else value
-            for name, value in content["options"].items()
-        }
-        content["command"] = list(self.redactor.command(content["command"]))
-        return content
 
     def _stop(self, ended: Ended, port_free: bool) -> Stop:
         left = self.shared_memory.left(ended.shm)
@@ -433,14 +393,3 @@ class Boot:
         with suppress(OSError):
             self.log_path.unlink()
         return None
-
-
-def _phases(instants: dict[str, float]) -> tuple[Phase, ...]:
-    """What is known without a look inside: the first request, and all before it unattributed."""
-    ready, done = instants.get("ready"), instants.get("first_done")
-    if ready is None:
-        return ()
-    phases = [Phase("unattributed", 0.0, ready, "client")]
-    if done is not None:
-        phases.append(Phase("first_request", ready, done, "client"))
-    return tuple(phases)

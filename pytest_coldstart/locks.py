@@ -78,7 +78,7 @@ class HostLock:
 
     def remove(self) -> None:
         """Release the lock and remove its file, for names that are used once."""
-        if self._fd >= 0:
+        if self._fd >= 0 and self._same_file(self._fd):
             self.path.unlink(missing_ok=True)
         self.release()
 

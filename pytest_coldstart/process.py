@@ -30,6 +30,8 @@ class Launch:
     log: Path
     boot_id: str
     stop_argv: tuple[str, ...] = ()
+    #: Lock files of this boot alone, which the supervisor removes when the tree is gone.
+    unlink: tuple[Path, ...] = ()
     grace: float = 10.0
     leftover_grace: float = 1.0
     kill_grace: float = 2.0
@@ -103,6 +105,7 @@ class Tree:
             "kill_grace": launch.kill_grace,
             "stop_argv": list(launch.stop_argv),
             "hold": self._held,
+            "unlink": [str(path) for path in self.launch.unlink],
         }
 
     @property

@@ -363,6 +363,11 @@ class Supervisor:
             shm=self.remove_shared_memory(),
             log_bytes=self.log.total,
         )
+        for path in self.config["unlink"]:  # a killed pytest could not
+            try:
+                os.unlink(path)
+            except OSError:
+                pass
 
     def living(self) -> dict[int, str]:
         return {**descendants(os.getpid()), **tagged(self.tag)}
