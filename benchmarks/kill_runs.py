@@ -41,26 +41,18 @@ def pytest_coldstart_boot_finished(record):
 """
 
 
-def tagged() -> list[int]:
-    """Processes of any boot, by the variable that every one of them carries."""
-    found = []
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            try:
-                if b"PYTEST_COLDSTART_BOOT=" in Path(f"/proc/{entry}/environ").read_bytes():
-                    found.append(int(entry))
-            except OSError:
-                continue
-    return found
+#: In the environment of every process of these runs: pytest, supervisors, engines.
+OURS = f"KILL_RUNS={os.getpid()}"
 
 
-def supervisors() -> list[int]:
+def left_over() -> list[str]:
+    """Living processes of these runs, and no others of the host."""
     found = []
     for entry in os.listdir("/proc"):
-        if entry.isdigit():
+        if entry.isdigit() and int(entry) != os.getpid():
             try:
-                if b"pytest_coldstart/supervisor.py" in Path(f"/proc/{entry}/cmdline").read_bytes():
-                    found.append(int(entry))
+                if OURS.encode() in Path(f"/proc/{entry}/environ").read_bytes().split(b"\0"):
+                    found.append(f"{entry} {Path(f'/proc/{entry}/cmdline').read_bytes()[:200]!r}")
             except OSError:
                 continue
     return found
@@ -80,8 +72,10 @@ def listening() -> set[str]:
 def one(folder: Path, number: signal.Signals, delay: float) -> tuple[int, bool]:
     """One run that gets *number* after *delay* seconds; (pytest's exit code, whether it was still running)."""
     command = [sys.executable, "-m", "pytest", "--coldstart", "-q", "-p", "no:cacheprovider", str(folder)]
+    name, _, value = OURS.partition("=")
+    environment = {**os.environ, name: value}
     with (folder / "output.txt").open("ab") as output:
-        run = subprocess.Popen(command, cwd=folder, stdout=output, stderr=output, start_new_session=True)
+        run = subprocess.Popen(command, cwd=folder, stdout=output, stderr=output, env=environment)
         try:
             code = run.wait(delay)
             return code, False
@@ -90,11 +84,12 @@ def one(folder: Path, number: signal.Signals, delay: float) -> tuple[int, bool]:
         return run.wait(120), True
 
 
-def settled(seconds: float = 20.0) -> tuple[list[int], list[int]]:
+def settled(seconds: float = 20.0) -> list[str]:
+    """What is still there after at most *seconds*."""
     deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline and (tagged() or supervisors()):
+    while time.monotonic() < deadline and left_over():
         time.sleep(0.1)
-    return tagged(), supervisors()
+    return left_over()
 
 
 def main() -> int:
@@ -102,22 +97,27 @@ def main() -> int:
     parser.add_argument("--each", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--longest", type=float, default=14.0, help="seconds until the signal, at most")
+    parser.add_argument("--signals", nargs="*", default=["SIGINT", "SIGTERM", "SIGKILL"])
     arguments = parser.parse_args()
+    # A shell starts background jobs with SIGINT ignored, and children inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     chance = random.Random(arguments.seed)
     folder = Path(tempfile.mkdtemp(prefix="kill-runs-"))
     (folder / "test_kill.py").write_text(SUITE)
     (folder / "conftest.py").write_text(WITNESS)
     shm_before, ports_before = set(os.listdir("/dev/shm")), listening()
     left = 0
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
+    for number in (signal.Signals[name] for name in arguments.signals):
         codes: dict[int, int] = {}
         caught = 0
         for _ in range(arguments.each):
             code, running = one(folder, number, chance.uniform(0.3, arguments.longest))
             codes[code] = codes.get(code, 0) + 1
             caught += running
-            processes, keepers = settled()
-            left += len(processes) + len(keepers)
+            found = settled()
+            left += len(found)
+            for line in found:
+                print(f"  left: {line}", flush=True)
         print(f"{number.name}: {arguments.each} runs, {caught} hit while running, exit codes {codes}", flush=True)
     ports, shm = listening() - ports_before, set(os.listdir("/dev/shm")) - shm_before
     subprocess.run([sys.executable, "-m", "pytest_coldstart.cli", "ingest"], cwd=folder, check=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import sys
 import threading
@@ -19,6 +20,10 @@ from pytest_coldstart.engines import EngineRegistry
 from pytest_coldstart.plan import Plan
 from pytest_coldstart.record import BootRecord
 from pytest_coldstart.warmup import create
+
+# A shell starts background jobs with SIGINT ignored, and every child would inherit that.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 FAKE = Path(__file__).with_name("fake_engine.py")
 

@@ -26,8 +26,10 @@ def assert_full(inner: Inner, result: pytest.RunResult) -> None:
     assert inner.alive() == []
 
 
-def test_a_run_file_that_cannot_grow_is_a_clear_error(inner: Inner) -> None:
+def test_a_run_file_that_cannot_grow_is_a_clear_error(inner: Inner, monkeypatch: pytest.MonkeyPatch) -> None:
     """2000 bytes hold the run's first line and no boot."""
+    for name in [name for name in os.environ if name.startswith("COVERAGE")]:
+        monkeypatch.delenv(name)  # the limit would bind coverage's own data file too
     inner.suite(SUITE)
     result = inner.pytester.run(sys.executable, "-c", LIMITED, "2000", *inner.arguments("-p", "no:logging"))
     assert_full(inner, result)
