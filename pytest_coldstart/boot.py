@@ -28,7 +28,7 @@ from pytest_coldstart.launch import launch_of
 from pytest_coldstart.observe import proc
 from pytest_coldstart.plan import Plan
 from pytest_coldstart.ports import HOST, Port, PortTaken, is_free
-from pytest_coldstart.process import Ended, SupervisorLost, Tree, read_log_tail
+from pytest_coldstart.process import Ended, SupervisorLost, Tree, exit_words, read_log_tail
 from pytest_coldstart.readiness import Readiness, interval
 from pytest_coldstart.record import INSTANTS, BootRecord, Evidence, Failure, Request, Stop, Usage
 from pytest_coldstart.redact import Redactor
@@ -120,6 +120,7 @@ class Boot:
 
     def _prepare(self) -> None:
         plan = self.plan
+        plan.logs.mkdir(parents=True, exist_ok=True)  # somebody may have deleted the store meanwhile
         self.port = Port(plan.port)
         spec = LaunchSpec(plan.cell, plan.model, HOST, self.port.number, plan.python, plan.cache_home)
         roots = plan.engine.cache_roots(spec)
@@ -131,6 +132,7 @@ class Boot:
         self.shared_memory = SharedMemory.now()
         self.coldness.prepare()
         launch = launch_of(plan, spec, roots, self.boot_id, self.log_path)
+        self.redactor.learn(launch.argv)
         self.command = self.redactor.command(launch.argv)
         differs = {k: v for k, v in launch.env.items() if plan.environ.get(k) != v or k.startswith(_OBSERVED)}
         self.environment = self.redactor.environment(differs)
@@ -278,6 +280,8 @@ class Boot:
         kind = error.kind if isinstance(error, BootFailed) else "request"
         if kind in ("hang", "timeout", "deadline") and self.tree and self.tree.exit_code is None:
             self.tree.dump_stacks()
+        if self.readiness:
+            self.readiness.close()  # what answers while the tree is being stopped is no instant of the boot
         self._note_readiness()
         if kind == "foreign_port":
             self._forget_answers()
@@ -329,6 +333,7 @@ class Boot:
             return self.record
         if self.tree is None:
             raise HarnessFault("there is nothing to stop: the engine was not launched")
+        self._note_early_end()
         try:
             ended = self.tree.stop()
         except SupervisorLost as error:
@@ -342,6 +347,15 @@ class Boot:
         self._release()
         self.record = self._write(ended, port_free)
         return self.record
+
+    def _note_early_end(self) -> None:
+        """An engine that ended by itself after it was up has failed, whoever had stopped looking."""
+        assert self.tree is not None
+        code = self.tree.exit_code
+        if code is not None and not self.failure and not self.contradicted and "warmed" in self.instants:
+            self.failure = Failure(
+                "exit", f"the engine ended by itself with {exit_words(code)} after it was up", "warmed"
+            )
 
     def _write(self, ended: Ended, port_free: bool) -> BootRecord:
         if self.tree and self.tree.start_time is not None:

@@ -25,9 +25,16 @@ def parametrize(metafunc: pytest.Metafunc, session: Session) -> None:
     item = metafunc.definition
     try:
         mark = coldstart_mark(item)
-        slo_levels(item)
+        levels = slo_levels(item)
         if mark is None:
+            if levels and "cold_boot" not in metafunc.fixturenames and "shared_cold_boot" not in metafunc.fixturenames:
+                _check_slo_only(item)
             return
+        if {"cold_boot", "shared_cold_boot"} <= set(metafunc.fixturenames):
+            raise MarkerError(
+                "the test uses shared_cold_boot and cold_boot (or coldstart_client), which would be two boots at once; "
+                "shared_cold_boot.client sends requests to the shared one"
+            )
         if "coldstart_cell" not in metafunc.fixturenames:
             raise MarkerError(f"the test asks for none of the fixtures that boot an engine: {', '.join(FIXTURES[3:])}")
         engine = session.engines.get(mark.engine)
@@ -35,12 +42,22 @@ def parametrize(metafunc: pytest.Metafunc, session: Session) -> None:
         params = [_param(cell, mark, engine) for cell in cells]
     except (MarkerError, EngineError) as error:
         _refuse(item, error)
+    except (TypeError, ValueError, AttributeError, OverflowError, RuntimeError, OSError) as error:
+        _refuse(item, MarkerError(f"a value of the coldstart marker cannot be used: {error}"))
     scope = "module" if "shared_cold_boot" in metafunc.fixturenames else "function"
     metafunc.parametrize("coldstart_cell", params, indirect=True, scope=scope)  # type: ignore[arg-type]
 
 
+def _check_slo_only(item: pytest.Function) -> None:
+    """A bound of the test's own would be judged by nobody; one of its module may be meant for others."""
+    if any(mark.name == "slo" for mark in item.own_markers):
+        raise MarkerError("the test has an slo marker and no coldstart marker, so nothing would be judged")
+
+
 def _param(cell: MatrixCell, mark: ColdstartMark, engine: Engine) -> object:
     slo_bounds(mark for mark in cell.marks if mark.name == "slo")
+    if any(mark.name == "coldstart" for mark in cell.marks):
+        raise MarkerError("pytest.param(..., marks=pytest.mark.coldstart(...)) changes nothing; make it an axis")
     model: Model | None = None
     missing = ("", "")
     try:
@@ -69,7 +86,7 @@ def select(session: Session, items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("coldstart") and param_of(item) is None:
             raise pytest.UsageError(
-                f"{item.nodeid} is marked coldstart and cannot boot: only pytest functions and methods can, "
+                f"{item.path}:{(item.location[1] or 0) + 1}: {item.name} is marked coldstart and cannot boot: only pytest functions and methods can, "
                 "not those of unittest.TestCase"
             )
     keep: list[pytest.Item] = []

@@ -26,6 +26,8 @@ class ColdBoot:
         self.bounds = list(bounds)
         #: A fault of this tool after the body: an error of the test, raised at its teardown.
         self.fault = ""
+        #: Whether a test has been judged on these boots.
+        self.judged = False
 
     @property
     def plan(self) -> Plan:

@@ -34,16 +34,11 @@ class Hooks:
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         collect.parametrize(metafunc, self.session)
 
+    @pytest.hookimpl(trylast=True)  # other plugins reorder and deselect first
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         collect.select(self.session, items)
+        judge.note_shared(self.session, items)
         self.estimate = collect.estimate(self.session, items)
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_protocol(
-        self, item: pytest.Item, nextitem: pytest.Item | None
-    ) -> Generator[None, object, object]:
-        item.stash[judge.NEXT] = nextitem
-        return (yield)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, object, object]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -24,8 +24,8 @@ from pytest_coldstart.store.errors import StoreError
 BOOT = pytest.StashKey[ColdBoot]()
 #: On an item: what became of its cell, for the terminal's table.
 OUTCOME = pytest.StashKey[dict[str, Any]]()
-#: On an item: the item that runs after it.
-NEXT = pytest.StashKey["pytest.Item | None"]()
+#: On an item: its body failed and --pdb keeps the engine up for a look.
+BODY_FAILED = pytest.StashKey[bool]()
 
 
 @contextmanager
@@ -50,7 +50,18 @@ def booted(session: Session, node: pytest.Item | pytest.Module, plan: Plan) -> I
     finally:
         _finish(boot)
     if boot.fault:
-        pytest.fail(boot.fault, pytrace=False)
+        raise pytest.fail.Exception(boot.fault, pytrace=False)
+    if isinstance(node, pytest.Item):
+        _judge_unseen(session, node, boot)
+    elif boot.rounds.failed is not None and not boot.judged:
+        raise pytest.fail.Exception(f"boot failed: {boot.rounds.failed.failure}", pytrace=False)
+
+
+def _judge_unseen(session: Session, item: pytest.Item, boot: ColdBoot) -> None:
+    """A body that never ran, since another fixture skipped or failed, hides no failed boot and no broken SLO."""
+    interrupted = item.session.exitstatus == pytest.ExitCode.INTERRUPTED
+    if item.stash.get(OUTCOME, None) is None and item.stash.get(BODY_FAILED, None) is None and not interrupted:
+        _conclude(session, item, boot)
 
 
 def _finish(boot: ColdBoot) -> None:
@@ -91,9 +102,17 @@ def boot_of(session: Session, item: pytest.Item) -> ColdBoot | None:
     return session.shared.get(key) if key else None
 
 
-def _shared_key(item: pytest.Item | None) -> tuple[str, str] | None:
-    param = param_of(item) if item else None
-    if item is None or param is None or "shared_cold_boot" not in getattr(item, "fixturenames", ()):
+def note_shared(session: Session, items: Sequence[pytest.Item]) -> None:
+    """Remember which tests share which boot, so that it is stopped after the last of them."""
+    for item in items:
+        key = _shared_key(item)
+        if key is not None:
+            session.users.setdefault(key, []).append(item.nodeid)
+
+
+def _shared_key(item: pytest.Item) -> tuple[str, str] | None:
+    param = param_of(item)
+    if param is None or "shared_cold_boot" not in getattr(item, "fixturenames", ()):
         return None
     module = item.getparent(pytest.Module)
     return (module.nodeid if module else "", param.matrix.cell.digest)
@@ -125,10 +144,13 @@ def after_body(session: Session, item: pytest.Item, body_failed: bool) -> None:
     if boot is None or item.stash.get(OUTCOME, None) is not None:
         return
     if body_failed and item.config.getoption("usepdb", False):
+        item.stash[BODY_FAILED] = True
         return
     key = _shared_key(item)
-    if key is None or key != _shared_key(item.stash.get(NEXT, None)):
+    if key is None or session.last_user(key, item.nodeid):
         _finish(boot)
+    if boot.fault:
+        return  # an error, raised when the fixture ends
     _conclude(session, item, boot, raising=not body_failed)
 
 
@@ -144,9 +166,10 @@ def _conclude(session: Session, item: pytest.Item, boot: ColdBoot, raising: bool
     text = ""
     options = session.reproduce_options()
     if failed is not None:
-        text = explain.failed_boot(failed, item.nodeid, options, session.settings.keep_logs != "none")
+        text = explain.failed_boot(failed, session.here(item), options, session.settings.keep_logs != "none")
     elif broken:
-        text = explain.broken_slo(verdicts, boot.records, item.nodeid, options)
+        text = explain.broken_slo(verdicts, boot.records, session.here(item), options)
+    boot.judged = True
     item.stash[OUTCOME] = _outcome(item, boot, verdicts)
     item.user_properties.extend(junit.properties(boot.records, verdicts))
     if text and raising:
@@ -158,7 +181,7 @@ def _conclude(session: Session, item: pytest.Item, boot: ColdBoot, raising: bool
 def _outcome(item: pytest.Item, boot: ColdBoot, verdicts: list[Verdict]) -> dict[str, Any]:
     records = boot.records
     slowest = explain.slowest_boot(records)
-    failed = sum(record.failed for record in records)
+    failed = sum(record.failed for record in records) or int(boot.rounds.failed is not None)
     bad = [verdict.verdict for verdict in verdicts if verdict.broken]
     word = "failed" if failed else ("fail" if "fail" in bad else bad[0]) if bad else "pass"
     return {
@@ -193,7 +216,7 @@ def outcome_for_report(item: pytest.Item, report: pytest.TestReport) -> dict[str
     )
     return {
         "status": "skipped",
-        "name": f"{param.engine.name} {param.matrix.id}",
+        "name": f"{param.engine.name} {getattr(item, 'originalname', item.name)} {param.matrix.id}",
         "nodeid": item.nodeid,
         "reason": reason.removeprefix("Skipped: ").splitlines()[0] if reason else report.outcome,
     }

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
+from typing import ClassVar
 
 try:
     import fcntl
@@ -27,9 +28,17 @@ class HostLock:
     that another user made (fs.protected_regular), and flock needs no right to write.
     """
 
+    _held: ClassVar[set[str]] = set()
+
     def __init__(self, name: str) -> None:
+        self.name = name
         self.path = lock_path(name)
         self._fd = -1
+
+    @classmethod
+    def held_here(cls, name: str) -> bool:
+        """Whether this process holds the lock: waiting for it would never end."""
+        return name in cls._held
 
     def acquire(self, waiting: Callable[[float], None] | None = None) -> float:
         """Wait for the lock; returns the seconds waited. *waiting* is called about once a second."""
@@ -54,6 +63,7 @@ class HostLock:
             os.close(fd)
             return False
         self._fd = fd
+        self._held.add(self.name)
         return True
 
     def _same_file(self, fd: int) -> bool:
@@ -87,6 +97,7 @@ class HostLock:
             with suppress(OSError):
                 os.close(self._fd)
             self._fd = -1
+            self._held.discard(self.name)
 
     def __enter__(self) -> HostLock:
         self.acquire()

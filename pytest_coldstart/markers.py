@@ -75,15 +75,21 @@ def _check(arguments: dict[str, Any]) -> None:
         if name in arguments and not isinstance(arguments[name], kind):
             raise MarkerError(f"{name}={arguments[name]!r} is not {words}")
     for name, least in (("rounds", 1), ("requests", 1)):
-        value = arguments.get(name)
-        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
+        value = arguments.get(name, least)
+        if name == "rounds" and value is None:
+            continue
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
             raise MarkerError(f"{name}={value!r} is not a whole number from {least}")
     port = arguments.get("port")
-    if port is not None and (not isinstance(port, int) or not 0 < port < 65536):
+    if port is not None and (not isinstance(port, int) or isinstance(port, bool) or not 0 < port < 65536):
         raise MarkerError(f"port={port!r} is not a port number, 1 to 65535")
     for name, value in dict(arguments.get("env", {})).items():
-        if not isinstance(value, str):
-            raise MarkerError(f"env[{name!r}]={value!r} is not a string")
+        if not isinstance(value, str) or not isinstance(name, str):
+            raise MarkerError(f"env[{name!r}]={value!r} is not a string for a name that is a string")
+        if not name or "=" in name or "\0" in name + value:
+            raise MarkerError(
+                f"env[{name!r}]={value!r}: a name is not empty and has no '=', and neither has a NUL byte"
+            )
     _check_command(arguments)
     _check_matrix(arguments)
     words = arguments.get("prompt_words", (32,))
@@ -98,9 +104,7 @@ def _all(values: Any, right: Callable[[Any], bool]) -> bool:
 
 def _check_command(arguments: dict[str, Any]) -> None:
     command = arguments.get("command", ())
-    if not _all(command, lambda word: isinstance(word, str)):
-        raise MarkerError(f"command={command!r} is not a list of words, such as ['llama-server']")
-    arguments["command"] = tuple(command)
+    arguments["command"] = check_command(command)
     container = arguments.get("container")
     if container is not None and not isinstance(container, (Mapping, Container)):
         raise MarkerError(f"container={container!r} is not a dict with the keys 'stop', 'port' and 'paths'")
@@ -113,7 +117,22 @@ def _check_command(arguments: dict[str, Any]) -> None:
                 f"missing: {missing or 'none'}, unknown: {unknown or 'none'}"
             )
         arguments["container"] = _container(container)
-    if command and command[0].rpartition("/")[2] in ("docker", "podman", "nerdctl") and not container:
+    refuse_bare_container(command, bool(container))
+
+
+def check_command(command: Any) -> tuple[str, ...]:
+    """A command as a tuple of words.
+
+    :raises MarkerError: it is no list of strings.
+    """
+    if not _all(command, lambda word: isinstance(word, str) and "\0" not in word):
+        raise MarkerError(f"command={command!r} is not a list of words, such as ['llama-server']")
+    return tuple(command)
+
+
+def refuse_bare_container(command: Sequence[str], has_container: bool) -> None:
+    """Refuse a command that starts a container and says nothing of how to end it."""
+    if command and command[0].rpartition("/")[2] in ("docker", "podman", "nerdctl") and not has_container:
         raise MarkerError(
             f"command={list(command)!r} starts a container: signals to its client may not end it. Give container="
             "{'stop': [...], 'port': ..., 'paths': {...}} too"

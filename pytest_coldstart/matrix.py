@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +13,8 @@ from typing import Any
 from pytest_coldstart.cell import Cell
 from pytest_coldstart.coldness import TIERS
 from pytest_coldstart.engines.base import Engine, EngineError
-from pytest_coldstart.markers import ColdstartMark, MarkerError
+from pytest_coldstart.markers import ColdstartMark, MarkerError, check_command, refuse_bare_container
+from pytest_coldstart.redact import is_secret
 from pytest_coldstart.warmup import Warmup, WarmupError, create
 
 #: Axes that are no engine option.
@@ -51,6 +53,9 @@ def expand(mark: ColdstartMark, engine: Engine) -> list[MatrixCell]:
     axes = _axes(mark)
     _check_axes(axes, mark, engine)
     rows = [dict(zip(axes, points, strict=True)) for points in itertools.product(*axes.values())]
+    for rule in mark.exclude:
+        if not any(_matches(row, rule) for row in rows):
+            raise MarkerError(f"exclude={dict(rule)!r} matches no cell of the matrix")
     rows = [row for row in rows if not any(_matches(row, rule) for rule in mark.exclude)]
     named = [name for name, points in axes.items() if len(points) > 1 or points[0].label]
     for rule in mark.include:
@@ -91,6 +96,8 @@ def _point(value: Any) -> Point:
 def _check_axes(axes: Mapping[str, Any], mark: ColdstartMark, engine: Engine) -> None:
     used = [*axes, *(name for rule in (*mark.include, *mark.exclude) for name in rule)]
     for name in used:
+        if not isinstance(name, str):
+            raise MarkerError(f"axis {name!r} is not a string")
         if name in engine.options or name in GENERAL or (name.startswith(_ENV) and len(name) > len(_ENV)):
             continue
         raise MarkerError(
@@ -98,7 +105,7 @@ def _check_axes(axes: Mapping[str, Any], mark: ColdstartMark, engine: Engine) ->
             f"{engine.name!r}: {', '.join(sorted(engine.options)) or 'none'}"
         )
     for point in axes["tier"]:
-        if point.value not in TIERS:
+        if not isinstance(point.value, str) or point.value not in TIERS:
             raise MarkerError(f"unknown tier {point.value!r}; valid tiers: {', '.join(TIERS)}")
 
 
@@ -121,6 +128,8 @@ def _cell(mark: ColdstartMark, engine: Engine, row: Mapping[str, Point], order: 
         raise MarkerError(str(error)) from None
     if values["tier"] not in TIERS:
         raise MarkerError(f"unknown tier {values['tier']!r}; valid tiers: {', '.join(TIERS)}")
+    command = check_command(values.get("command", mark.command))
+    refuse_bare_container(command, mark.container is not None)
     cell = Cell(
         engine=engine.name,
         model=_text(values.get("model", mark.model)),
@@ -128,7 +137,7 @@ def _cell(mark: ColdstartMark, engine: Engine, row: Mapping[str, Point], order: 
         options=options,
         env=env,
         python=_text(values.get("python", mark.python)),
-        command=tuple(values.get("command", mark.command)),
+        command=command,
         warmup=warmup.spec(),
         requests={"count": mark.requests, "words": list(mark.prompt_words)},
         container=mark.container,
@@ -151,6 +160,8 @@ def _part(name: str, point: Point) -> str:
     if name == "tier":
         return str(point.value)
     value = point.label or _short(name, point.value)
+    if name.startswith(_ENV) and is_secret(name.removeprefix(_ENV)) and not point.label:
+        value = hashlib.sha256(value.encode()).hexdigest()[:6]  # ids are printed and stored
     text = value if point.label and name in GENERAL else f"{name}:{value}"
     return _NOT_IN_IDS.sub(".", text).strip(".") or name
 

@@ -44,6 +44,25 @@ class Plan:
     keep_logs: str = "failed"
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
+    def __post_init__(self) -> None:
+        """Check what a suite may override.
+
+        :raises ValueError: a field that no boot can use.
+        """
+        for name, least in (("rounds", 1), ("requests", 0), ("request_tokens", 1)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                raise ValueError(f"plan.{name}={value!r} is not a whole number from {least}")
+        for name in ("boot_timeout", "hang_timeout"):
+            value = getattr(self, name)
+            if not isinstance(value, (int, float)) or not value > 0:
+                raise ValueError(f"plan.{name}={value!r} is not a number of seconds above 0")
+        unknown = sorted(set(self.deadlines) - set(DEADLINES))
+        if unknown:
+            raise ValueError(f"plan.deadlines has no instant {unknown[0]!r}; valid instants: {', '.join(DEADLINES)}")
+        if not self.prompt_words:
+            raise ValueError("plan.prompt_words is empty")
+
     @property
     def python(self) -> str:
         return self.cell.python or sys.executable

@@ -33,7 +33,7 @@ class Port:
             if not self.lock.try_acquire():
                 raise PortTaken(f"port {number} is held by another boot of pytest-coldstart")
             if not is_free(number):
-                self.lock.release()
+                self.lock.remove()
                 raise PortTaken(f"port {number} is already in use by {owner(number) or 'an unknown process'}")
             return
         low, high = 20000, max(20100, _ephemeral_begin())
@@ -45,7 +45,7 @@ class Port:
             if is_free(candidate):
                 self.number, self.lock = candidate, lock
                 return
-            lock.release()
+            lock.remove()
         raise PortTaken(f"no free port found between {low} and {high}")
 
     def release(self) -> None:

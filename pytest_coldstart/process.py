@@ -210,7 +210,7 @@ class Tree:
             self.exec_errno = event["errno"]
             self.start_time = event["t"] / 1e9
         elif kind == "log":
-            self.log_bytes, self.last_line = event["bytes"], event["last"]
+            self.log_bytes, self.last_line = event["bytes"], printable(event["last"])
         elif kind == "exited":
             self.exit_code = event["code"]
         elif kind == "stopped":
@@ -252,10 +252,15 @@ def read_log_tail(path: Path, lines: int = 30) -> str:
         with path.open("rb") as file:
             file.seek(0, os.SEEK_END)
             file.seek(max(0, file.tell() - 64 * 1024))
-            text = file.read().decode("utf-8", "replace")
+            text = printable(file.read().decode("utf-8", "replace"))
     except OSError:
         return ""
     return "\n".join(line[:500] for line in text.splitlines()[-lines:])
+
+
+def printable(text: str) -> str:
+    """*text* with control characters but newline and tab escaped: an engine's output is no terminal command."""
+    return "".join(c if c in "\n\t" or (c >= " " and not "\x7f" <= c <= "\x9f") else f"\\x{ord(c):02x}" for c in text)
 
 
 def exit_words(code: int) -> str:

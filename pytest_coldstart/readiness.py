@@ -42,6 +42,7 @@ class Readiness:
         self.poll_delay: float | None = None
         self.seen: dict[str, float] = {}
         self.last_answer = ""
+        self._refused: float | None = None
         self.listening = threading.Event()
         self.trusted = threading.Event()
         self._closed = threading.Event()
@@ -66,9 +67,11 @@ class Readiness:
 
     def _watch_port(self) -> None:
         while not self._closed.is_set():
+            asked = self._now()
             try:
                 socket.create_connection((self.host, self.port), timeout=1).close()
             except OSError:
+                self._refused = asked
                 self._closed.wait(interval(self._now()))
                 continue
             self.listen = self._now()
@@ -79,7 +82,7 @@ class Readiness:
         while not self.listening.wait(0.5):
             if self._closed.is_set():
                 return
-        failed_at: float | None = None
+        failed_at = self._refused
         while not self._closed.is_set():
             asked = self._now()
             if self._ask(endpoint):
@@ -94,7 +97,7 @@ class Readiness:
             connection.request("GET", endpoint.path, headers={"Connection": "close"})
             response = connection.getresponse()
             body = response.read(1 << 20)
-        except (OSError, http.client.HTTPException):
+        except (OSError, http.client.HTTPException, ValueError):
             return False
         finally:
             connection.close()

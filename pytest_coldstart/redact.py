@@ -12,10 +12,11 @@ MASK = "***"
 #: A tokenizer, a number of tokens and an author are no secrets, though their names begin like some.
 _WORD = (
     r"token(?!iz|s(?![a-z]))|(?:api|access|refresh)[_-]?tokens|secret|passw|api[_-]?key|access[_-]?key|"
-    r"private[_-]?key|session[_-]?key|credential|auth(?!or(?!iz))|cookie"
+    r"private[_-]?key|session[_-]?key|credential|auth(?!or(?!iz))|cookie|[_-]key(?![a-z0-9])|"
+    r"[_-](?:pass|pwd)(?![a-z])"
 )
-_SECRET_NAME = re.compile(f"(?i){_WORD}")
-_SECRET_FLAG = re.compile(rf"(?i)^--?[\w-]*(?:{_WORD})[\w-]*$")
+_SECRET_NAME = re.compile(f"(?i){_WORD}|^(?:pw|pass)$")
+_SECRET_FLAG = re.compile(rf"(?i)^--?(?:[\w-]*(?:{_WORD})[\w-]*|pw|pwd|pass)$")
 #: What a secret looks like, behind words of which one must be there: a search of those is
 #: cheap, and logs are long.
 _SECRET_TEXT = (
@@ -23,6 +24,10 @@ _SECRET_TEXT = (
     (("glpat-", "sk-", "sk_", "xox"), re.compile(r"\b(?:glpat|sk|xox[bap])[_-][A-Za-z0-9_-]{16,}")),
     (("AKIA",), re.compile(r"\bAKIA[0-9A-Z]{16}\b")),
     (("earer ", "EARER "), re.compile(r"(?i)(?<=bearer )[A-Za-z0-9._~+/=-]{8,}")),
+    (
+        ("api_key", "api-key", "Api-Key", "API_KEY", "API-KEY"),
+        re.compile(r"(?i)(?<=api[_-]key)(['\"]?\s*[:=]\s*['\"]?)[^\s'\",}]{6,}"),
+    ),
     (("://",), re.compile(r"(?<=://)[^/\s:@]+:[^/\s@]+(?=@)")),
 )
 #: Shorter values would mask parts of ordinary words.
@@ -35,6 +40,14 @@ class Redactor:
     def __init__(self, environment: Mapping[str, str]) -> None:
         values = {value for name, value in environment.items() if is_secret(name) and len(value) >= _SHORTEST}
         self._values = sorted(values, key=len, reverse=True)
+
+    def learn(self, argv: Iterable[str]) -> None:
+        """Mask from now on what a command line hides: engines print their arguments."""
+        words = list(argv)
+        hidden = [word for word, shown in zip(words, self.command(words), strict=True) if shown.endswith(MASK)]
+        values = {word.partition("=")[2] or word for word in hidden}
+        known = {*self._values, *(value for value in values if len(value) >= _SHORTEST)}
+        self._values = sorted(known, key=len, reverse=True)
 
     def text(self, text: str) -> str:
         for value in self._values:
@@ -58,7 +71,7 @@ class Redactor:
         hide = False
         for word in argv:
             flag, equals, _ = word.partition("=")
-            if hide and not word.startswith("-"):
+            if hide and not word.startswith("--"):
                 result.append(MASK)
             elif (equals and _SECRET_FLAG.match(flag)) or (equals and is_secret(flag)):
                 result.append(f"{flag}={MASK}")

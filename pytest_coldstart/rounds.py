@@ -34,6 +34,8 @@ class Rounds:
     waiting: Callable[[float], None] | None = None
     records: list[BootRecord] = field(default_factory=list)
     live: Boot | None = None
+    #: A priming boot that failed: it fails the cell as a failed round does.
+    failed_prime: BootRecord | None = None
     _lock: HostLock | None = None
 
     def run(self) -> None:
@@ -46,7 +48,8 @@ class Rounds:
         try:
             self._take_lock()
             for number in range(first, last + 1):
-                self._prime_if_needed()
+                if not self._primed():
+                    break
                 boot = self._boot("measured", number)
                 if boot.failure or number < last:
                     self._stop(boot)
@@ -77,7 +80,7 @@ class Rounds:
 
     @property
     def failed(self) -> BootRecord | None:
-        return next((record for record in self.counted if record.failed), None)
+        return self.failed_prime or next((record for record in self.counted if record.failed), None)
 
     def judge(self, bounds: Sequence[Bound]) -> list[Verdict]:
         impossible = self.plan.engine.impossible(self.plan.cell)
@@ -100,25 +103,31 @@ class Rounds:
             self.records.append(record)
         self.keep(record)
 
-    def _prime_if_needed(self) -> None:
-        """A tier that keeps caches needs a boot that filled them; it is stored and marked as prime."""
+    def _primed(self) -> bool:
+        """A tier that keeps caches needs a boot that filled them; it is stored and marked as prime.
+
+        False where that boot failed.
+        """
         plan = self.plan
         tier = TIERS[plan.cell.tier]
         spec = LaunchSpec(plan.cell, plan.model, HOST, 1, plan.python, plan.cache_home)
         roots = plan.engine.cache_roots(spec)
         coldness = Coldness(tier, plan.cache_home, roots, (), ())
         if not roots or not coldness.needs_priming(plan.engine.versions(plan.cell)):
-            return
+            return True
         boot = self._boot("prime", 0)
         self._stop(boot)
         if boot.failure:
-            raise HarnessFault(
-                f"the boot that should fill the caches for tier {tier.name!r} failed: {boot.failure.message}\n"
-                f"{boot.failure.log_tail}"
-            )
+            self.failed_prime = boot.record
+        return boot.failure is None
 
     def _take_lock(self) -> None:
         if not self.plan.parallel:
+            if HostLock.held_here("measured-boot"):
+                raise HarnessFault(
+                    "this process has another measured boot up, which would wait for itself: a test can use "
+                    "cold_boot or shared_cold_boot, not both (shared_cold_boot.client sends requests)"
+                )
             self._lock = HostLock("measured-boot")
             self._lock.acquire(self.waiting)
 

@@ -34,8 +34,11 @@ from pytest_coldstart.warmup import WARMUPS
 NAME = "coldstart-session"
 
 #: Options without which another run would make other boots or judge them otherwise.
-_REPEATED = tuple(
-    f"--coldstart-{name}" for name in ("slo", "rounds", "store", "boot-timeout", "hang-timeout", "phase-deadline")
+_FLAGS = ("--coldstart-parallel",)
+_REPEATED = (
+    *_FLAGS,
+    *(f"--coldstart-{name}" for name in ("slo", "rounds", "store", "boot-timeout", "hang-timeout", "phase-deadline")),
+    *("-c", "--config-file", "--rootdir", "-o", "--override-ini", "-p"),
 )
 
 
@@ -84,6 +87,8 @@ class Session:
         self.outcomes: list[dict[str, Any]] = []
         self.shared: dict[tuple[str, str], ColdBoot] = {}
         self.estimates: dict[str, float] = {}
+        #: For each shared boot, the tests on it that have not run yet.
+        self.users: dict[tuple[str, str], list[str]] = {}
 
     @property
     def is_worker(self) -> bool:
@@ -186,6 +191,19 @@ class Session:
 
     # -- the end
 
+    def last_user(self, key: tuple[str, str], nodeid: str) -> bool:
+        """Whether no other test of this run waits for the shared boot *key*."""
+        waiting = self.users.get(key, [])
+        if nodeid in waiting:
+            waiting.remove(nodeid)
+        return not waiting
+
+    def here(self, item: pytest.Item) -> str:
+        """The test as it is named from where pytest was called, and not from the root directory."""
+        path = os.path.relpath(item.path, self.config.invocation_params.dir)
+        _, separator, rest = item.nodeid.partition("::")
+        return path + separator + rest
+
     def reproduce_options(self) -> list[str]:
         """The options of this run that another run needs to get the same boots and bounds."""
         words = list(self.config.invocation_params.args)
@@ -194,7 +212,7 @@ class Session:
             name, equals, _ = word.partition("=")
             if name in _REPEATED:
                 kept.append(word)
-                if not equals and index + 1 < len(words):
+                if name not in _FLAGS and not equals and index + 1 < len(words):
                     kept.append(words[index + 1])
         return kept
 

@@ -50,7 +50,7 @@ class Settings:
         """
         reader = _Reader(config)
         names = engines.names()
-        store = Path(reader.one("store", str)).expanduser()
+        store = reader.one("store", _path)
         return cls(
             store=store if store.is_absolute() else config.invocation_params.dir / store,
             engines=reader.many("engine", lambda text: _one_of(text, names)),
@@ -102,6 +102,8 @@ class _Reader:
         given = self.config.getoption(dest(name))
         words: Sequence[str] = self.config.getini(dest(name)) if given is None else given
         split = [part.strip() for word in words for part in word.split(",") if part.strip()]
+        if given is not None and not split:
+            raise pytest.UsageError(f"--coldstart-{name}: the value is empty; leave the option out to have no limit")
         return tuple(self._parse(name, part, parse, ini=given is None) for part in split)
 
     def flag(self, name: str) -> bool:
@@ -111,6 +113,15 @@ class _Reader:
         ini = source == "ini"
         words = self.config.getini(dest("slo")) if ini else self.config.getoption(dest("slo")) or []
         return tuple(self._parse("slo", text, lambda text: parse_bound(text, source, TIERS), ini) for text in words)
+
+
+def _path(text: str) -> Path:
+    if not text:
+        raise ValueError("the path is empty")
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as error:
+        raise ValueError(f"{text!r}: {error}") from None
 
 
 def _one_of(text: str, valid: Sequence[str]) -> str:

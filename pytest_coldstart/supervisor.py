@@ -256,6 +256,8 @@ class Supervisor:
             os.execvpe(config["argv"][0], config["argv"], config["env"])
         except OSError as error:
             os.write(told, b" %d" % (error.errno or errno.EIO))
+        except BaseException:  # a NUL byte in a word, say: the child must never run on as a second supervisor
+            os.write(told, b" %d" % errno.EINVAL)
         os._exit(127)
 
     # -- watching

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -54,6 +55,10 @@ class Watch:
                 self._check_port()
             self._check_hang(elapsed, awaited)
             self.progress(elapsed, awaited, self.tree.last_line)
+        # What happened since the last look counts too.
+        elapsed = time.monotonic() - self.origin
+        self._check_exit(elapsed)
+        self._check_deadlines(elapsed)
         if not self.port_checked and self.readiness.listening.is_set():
             self._check_port()
 
@@ -69,8 +74,9 @@ class Watch:
         if code is None and self.tree.lost:
             raise SupervisorLost("the supervisor process ended during the boot")
         if code is not None:
+            hint = "; a launcher that goes into the background must be told to stay" if code == 0 else ""
             raise BootFailed(
-                "exit", f"the engine ended with {exit_words(code)} after {elapsed:.2f} s, {self._progress()}"
+                "exit", f"the engine ended with {exit_words(code)} after {elapsed:.2f} s, {self._progress()}{hint}"
             )
 
     def _check_times(self, elapsed: float, awaited: str) -> None:
@@ -79,20 +85,24 @@ class Watch:
                 "timeout",
                 f"no end after the boot timeout of {self.plan.boot_timeout:g} s, waiting for {awaited}: {self._progress()}",
             )
+        self._check_deadlines(elapsed)
+
+    def _check_deadlines(self, elapsed: float) -> None:
         for name in DEADLINES:
             limit = self.plan.deadlines.get(name)
-            if limit is not None and elapsed > limit and not self._reached(name):
+            if limit is not None and self._instant(name, elapsed) > limit:
                 raise BootFailed(
                     "deadline",
                     f"the instant {name!r} was not reached within its deadline of {limit:g} s: {self._progress()}",
                 )
 
     def _reached(self, name: str) -> bool:
-        if name == "listen":
-            return self.readiness.listen is not None
-        if name == "ready":
-            return self.readiness.ready is not None
-        return name in self.instants
+        return self._instant(name, math.inf) < math.inf
+
+    def _instant(self, name: str, otherwise: float) -> float:
+        """When the instant was, or *otherwise* while it has not been."""
+        known = {"listen": self.readiness.listen, "ready": self.readiness.ready}.get(name, self.instants.get(name))
+        return otherwise if known is None else known
 
     def _check_hang(self, elapsed: float, awaited: str) -> None:
         """No output, no CPU beyond what polls cost, no storage I/O for the hang timeout."""

@@ -61,10 +61,19 @@ def test_the_tier_may_be_an_axis_and_then_stands_where_the_id_has_it() -> None:
 
 
 def test_exclude_drops_the_rows_that_match_all_of_a_rule() -> None:
-    found = ids(
-        matrix={"n_ctx": [1, 2], "fit": [True, False]}, tier="restart", exclude=[{"n_ctx": 1, "fit": False}, {"fit": 9}]
-    )
+    found = ids(matrix={"n_ctx": [1, 2], "fit": [True, False]}, tier="restart", exclude=[{"n_ctx": 1, "fit": False}])
     assert found == ["n_ctx:1-fit:true-restart", "n_ctx:2-fit:true-restart", "n_ctx:2-fit:false-restart"]
+
+
+def test_an_exclude_rule_that_matches_nothing_is_a_mistake() -> None:
+    with pytest.raises(MarkerError, match=r"exclude=\{'fit': 9\} matches no cell"):
+        ids(matrix={"fit": [True, False]}, tier="restart", exclude=[{"fit": 9}])
+
+
+def test_the_value_of_a_secret_variable_is_in_no_id() -> None:
+    (first, second) = ids(matrix={"env.HF_TOKEN": ["swordfish1", "swordfish2"]}, tier="restart")
+    assert "swordfish" not in first + second
+    assert first != second
 
 
 def test_include_adds_a_row_that_takes_the_first_value_of_the_axes_it_does_not_name() -> None:

@@ -78,7 +78,7 @@ def test_of_a_hundred_requests_the_p99_is_the_99th_and_the_jitter_counts_from_it
 
 def test_a_failed_boot_has_no_value_but_its_reason() -> None:
     boot = record("b", outcome="failed", failure=Failure("exit", "it died", "start"))
-    assert {(value.value, value.reason) for value in measure(boot).values()} == {(None, "it died")}
+    assert {(value.value, value.reason) for value in measure(boot).values()} == {(None, "the boot failed")}
 
 
 def test_what_is_not_there_is_unmeasured_with_a_reason_and_never_zero() -> None:

@@ -45,6 +45,12 @@ class OpenAI(Engine):
             raise EngineError("engine 'openai' needs command=[...], the command line that starts it, with {port} in it")
         if cell.container is None and not any("{port}" in word for word in (*cell.command, *cell.env.values())):
             raise EngineError("engine 'openai': command= has no {port}; the engine must listen where it is told")
+        health = cell.options.get("health", "/health")
+        if not health.startswith("/") or not health.isascii() or any(c <= " " for c in health):
+            raise EngineError(f"option 'health': {health!r} is not a path such as '/health'")
+        grace = cell.options.get("stop_grace", 10.0)
+        if not 0 <= grace <= 3600:
+            raise EngineError(f"option 'stop_grace': {grace!r} is not a number of seconds from 0 to 3600")
 
     def availability(self, cell: Cell) -> Availability:
         if not cell.command:
@@ -57,11 +63,13 @@ class OpenAI(Engine):
         if weights is None:
             return Model(cell.model or served, served)
         path = Path(weights).expanduser()
-        if not path.exists():
+        if not weights or not path.exists():
             raise EngineError(f"option 'weights': {weights!r} does not exist")
         files = (
             tuple(sorted(f.resolve() for f in path.rglob("*") if f.is_file())) if path.is_dir() else (path.resolve(),)
         )
+        if not files:
+            raise EngineError(f"option 'weights': the folder {weights!r} holds no file")
         return Model(cell.model or served, served, files, path.resolve())
 
     def command(self, spec: LaunchSpec) -> list[str]:

@@ -91,7 +91,10 @@ def _table(reporter: Any, judged: Sequence[Mapping[str, Any]]) -> None:
     titles = ["cell", "tier", "n", *columns, "verdict", "slowest part"]
     lines = [titles]
     for row in judged:
-        cells = {f"{item['metric']}.{item['stat']}": _cell(Verdict.from_dict(item), row) for item in row["verdicts"]}
+        cells: dict[str, str] = {}
+        for item in row["verdicts"]:  # several bounds on one statistic stand side by side
+            name, text = f"{item['metric']}.{item['stat']}", _cell(Verdict.from_dict(item), row)
+            cells[name] = f"{cells[name]}, {text}" if name in cells else text
         rounds = f"{row['rounds'] - row['failed']}/{row['rounds']}" if row["failed"] else str(row["rounds"])
         lines.append(
             [

@@ -283,7 +283,7 @@ def test_a_cell_over_the_budget_is_skipped_listed_and_no_pass(inner: Inner) -> N
     assert result.ret == 5
     result.assert_outcomes(skipped=1)
     result.stdout.fnmatch_lines(
-        ["not judged: openai restart: time budget of 1e-06 s: *; raise --coldstart-budget to run it"]
+        ["not judged: openai test_a restart: time budget of 1e-06 s: *; raise --coldstart-budget to run it"]
     )
     assert inner.nothing_booted()
 
