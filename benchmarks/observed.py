@@ -22,7 +22,7 @@ from pytest_coldstart.boot import Boot
 from pytest_coldstart.observe import proc
 
 GOAL = 1.01
-SAMPLES_A_SECOND = 20
+SAMPLES_A_SECOND = 10
 
 
 def sample_cost(where: Bench, n: int = 200) -> list[float]:

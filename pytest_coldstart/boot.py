@@ -169,7 +169,9 @@ class Boot:
 
     def _tell(self, elapsed: float, awaited: str, line: str) -> None:
         if self.progress:
-            self.progress(elapsed, awaited, self.redactor.text(line))
+            which = "the priming boot" if self.role == "prime" else f"round {self.round}"
+            shown = "" if "first_done" in self.instants else self.redactor.text(line)
+            self.progress(elapsed, f"{awaited} of {which}", shown)
 
     def _first_request(self) -> None:
         self._in_thread(self._send_first, "the first answer")
@@ -198,7 +200,8 @@ class Boot:
                 assert self.watch is not None
                 self.watch.last_refusal = str(error)
                 self._closing.wait(interval(client.now()))
-        if self.observer and self.plan.observe:
+        readiness.stop_polling()
+        if self.observer and self.plan.observe and not self.plan.cell.container:  # its client is not the engine
             self.usage = self.observer.usage()
         assert request.done is not None
         self.instants["first_done"] = request.done
@@ -262,6 +265,7 @@ class Boot:
             self._closing.set()
             if self.client:
                 self.client.abort()
+            thread.join(2)
             raise
         thread.join()
         if errors:

@@ -131,14 +131,17 @@ class Coldness:
                 f"tier {self.tier.name!r} needs the weights evicted from the page cache, which is impossible here: {lines}. "
                 f"Move the weights to a local disk, stop those processes, or declare tier 'restart' or 'scale_out'"
             )
-        residency.evict([*self.weights, *(path for path in self.libraries if path not in self._mapped)])
+        try:
+            residency.evict([*self.weights, *(path for path in self.libraries if path not in self._mapped)])
+        except OSError as error:
+            raise TierRefused(f"tier {self.tier.name!r} needs files evicted that cannot be opened: {error}") from error
 
     def prove(self) -> Evidence:
         """The state just before the start, with what contradicts the tier and what cannot be told."""
         evict = self.tier.weights == "evicted"
-        weights = residency.read(self.weights, evict, self._mapped)
-        libraries = residency.read(self.libraries, evict, self._mapped)
         self._before = {root.name: inventory.listing(root.path) for root in self.roots}
+        libraries = residency.read(self.libraries, evict, self._mapped)
+        weights = residency.read(self.weights, evict, self._mapped)  # last: what is read here is what the boot finds
         evidence = Evidence(weights, libraries, state=self.tier.state)
         return replace(
             evidence, unprovable=self._unprovable(weights, libraries), contradictions=self._contradictions(evidence)
@@ -151,6 +154,8 @@ class Coldness:
             if item.status == "cannot_tell"
         ]
         if self.tier.libraries == "evicted":
+            if not libraries:
+                found.append("libraries evicted: the engine's adapter names none")
             found += [f"libraries evicted: {item.path}: {item.reason}" for item in libraries if item.status != "proved"]
         if not weights and self.tier.weights != "any":
             found.append(f"weights {self.tier.weights}: no weight files are known")
@@ -192,6 +197,12 @@ class Coldness:
                 f"from storage against {units.show(total, 'B')} of weights: it loads other files than the adapter names"
             )
             return replace(evidence, contradictions=(*evidence.contradictions, text))
+        if self.tier.weights == "resident" and total and tree_read is not None and tree_read >= 0.5 * total:
+            text = (
+                f"weights resident: the engine read {units.show(tree_read, 'B')} from storage all the same (direct I/O, "
+                "or pages reclaimed during the boot)"
+            )
+            return replace(evidence, unprovable=(*evidence.unprovable, text))
         return evidence
 
     def caches(self) -> tuple[Cache, ...]:

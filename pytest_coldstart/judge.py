@@ -33,7 +33,10 @@ def booted(session: Session, node: pytest.Item | pytest.Module, plan: Plan) -> I
     """Make the cell's rounds; the last boot is up inside, and surely gone after."""
     shared = not isinstance(node, pytest.Item)
     nodeid = f"{node.nodeid}[{plan.cell_id}]" if shared else node.nodeid
-    plan = replace(plan, nodeid=nodeid)
+    declared = plan.cell.digest
+    # A suite may have overridden the plan: the cell is what is really booted.
+    shape = {"count": plan.requests, "words": list(plan.prompt_words)}
+    plan = replace(plan, nodeid=nodeid, cell=replace(plan.cell, requests=shape, warmup=plan.warmup.spec()))
     bounds = [] if shared else _bounds(session, node, plan)
     rounds = session.rounds(plan)
     boot = ColdBoot(rounds, bounds)
@@ -42,7 +45,7 @@ def booted(session: Session, node: pytest.Item | pytest.Module, plan: Plan) -> I
     except (TierContradicted, TierRefused, HarnessFault, StoreError) as error:
         raise pytest.fail.Exception(_fault(error), pytrace=False) from None
     if shared:
-        session.shared[(node.nodeid, plan.cell.digest)] = boot
+        session.shared[(node.nodeid, declared)] = boot
     else:
         node.stash[BOOT] = boot
     try:
@@ -194,6 +197,7 @@ def _outcome(item: pytest.Item, boot: ColdBoot, verdicts: list[Verdict]) -> dict
         "verdict": word,
         "verdicts": [verdict.to_dict() for verdict in verdicts],
         "slowest": explain.slowest_part(slowest) if slowest else "-",
+        "notes": explain.notes(records),
     }
 
 

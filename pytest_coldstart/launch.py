@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pytest_coldstart.engines.base import CacheRoot, LaunchSpec
@@ -46,9 +46,8 @@ def _fill(word: str, names: dict[str, str]) -> str:
     return word
 
 
-def _inside(word: str, paths: object) -> str:
+def _inside(word: str, paths: Mapping[str, str]) -> str:
     """A host path as the container sees it; mounts (``-v HOST:INSIDE``) keep both sides."""
-    assert hasattr(paths, "items")
     for host, inside in paths.items():
         if word == host or word.startswith(host.rstrip("/") + "/"):
             return str(inside) + word[len(host.rstrip("/")) :]

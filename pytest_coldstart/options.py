@@ -60,5 +60,11 @@ def add_options(parser: pytest.Parser) -> None:
             parser.addini(dest(name), text, default=default)
 
 
+def idle_words(config: pytest.Config) -> str | None:
+    """What to say where bounds or engines are asked for and nothing will boot."""
+    given = [f"--coldstart-{name}" for name in ("slo", "require") if config.getoption(dest(name))]
+    return f"coldstart: {' and '.join(given)} without --coldstart: nothing boots, nothing is judged" if given else None
+
+
 def enabled(config: pytest.Config) -> bool:
     return bool(config.getoption("--coldstart") or config.getini("coldstart"))

@@ -49,6 +49,10 @@ def pytest_configure(config: pytest.Config) -> None:
         enable(config)
 
 
+def pytest_report_header(config: pytest.Config) -> str | None:
+    return None if options.enabled(config) else options.idle_words(config)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if options.enabled(config):
         return

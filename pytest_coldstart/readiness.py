@@ -56,6 +56,10 @@ class Readiness:
         for thread in self._threads:
             thread.start()
 
+    def stop_polling(self) -> None:
+        """Poll no more, without waiting for the threads: polls would disturb the timed requests."""
+        self._closed.set()
+
     def close(self) -> None:
         self._closed.set()
         for thread in self._threads:

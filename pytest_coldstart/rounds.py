@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pytest_coldstart.boot import Boot, Progress
 from pytest_coldstart.coldness import TIERS, Coldness, TierContradicted
@@ -88,7 +88,9 @@ class Rounds:
 
     def _boot(self, role: str, number: int) -> Boot:
         hold = [self._lock.fileno()] if self._lock else []
-        boot = Boot(self.plan, role, number, self.progress, hold)
+        # A priming boot fills caches; nobody judges its warm requests.
+        plan = replace(self.plan, requests=0) if role == "prime" else self.plan
+        boot = Boot(plan, role, number, self.progress, hold)
         try:
             boot.run()
         except TierContradicted:

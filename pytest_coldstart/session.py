@@ -75,6 +75,7 @@ class Session:
         self.settings = settings
         self.engines = engines
         self.begun = time.monotonic()
+        self.started_at = datetime.now(UTC)
         worker: dict[str, Any] | None = getattr(config, "workerinput", None)
         self.worker = worker["workerid"] if worker else "main"
         stamp = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{os.getpid()}"
@@ -186,6 +187,7 @@ class Session:
     def run_file(self) -> RunFile:
         if self._run_file is None:
             header = environment.collect(self.config.rootpath, ["pytest", *self.config.invocation_params.args])
+            header["started_at"] = self.started_at.isoformat(timespec="milliseconds")
             self._run_file = RunFile(self.home, self.run_id, self.worker, header)
         return self._run_file
 
@@ -234,9 +236,11 @@ class Session:
         except StoreError as error:
             return [f"coldstart: {error}"]
         notes += [f"coldstart: {problem}" for problem in report.problems]
-        notes.append(
-            f"coldstart: {report.boots_added} boots added to {self._short(self.home.database)} (run {self.run_id})"
-        )
+        if report.boots_added:
+            where = self._short(self.home.database)
+            notes.append(
+                f"coldstart: {report.boots_added} boots, priming ones included, added to {where} (run {self.run_id})"
+            )
         return notes
 
     def _short(self, path: Path) -> str:

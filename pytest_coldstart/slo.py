@@ -98,7 +98,7 @@ def parse_bound(text: str, source: str, tiers: Iterable[str]) -> Bound:
     metric = METRICS.get(match["metric"])
     if metric is None:
         raise SLOError(f"SLO {text!r}: unknown metric {match['metric']!r}; valid metrics: {', '.join(sorted(METRICS))}")
-    stat = match["stat"] or ("max" if metric.better == "lower" else "min")
+    stat = match["stat"] or ("max" if match["op"] == "<=" else "min")  # the worst round for this bound
     if stat not in STATISTICS:
         raise SLOError(f"SLO {text!r}: unknown statistic {stat!r}; valid statistics: {', '.join(STATISTICS)}")
     known = sorted(tiers)
@@ -171,7 +171,7 @@ def _judge(bound: Bound, rounds: Sequence[BootRecord], impossible: Mapping[str, 
         return verdict("unmeasured", reason=reason) if bound.named else verdict("n/a", reason=reason)
     if not rounds:
         return verdict("unmeasured", reason="no boot of this cell was made")
-    worst = math.inf if metric.better == "lower" else -math.inf
+    worst = math.inf if bound.op == "<=" else -math.inf  # what a failed boot counts as: never within a bound
     values: list[float] = []
     source: str | None = None
     for record in rounds:

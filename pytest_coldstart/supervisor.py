@@ -178,6 +178,7 @@ def shared_memory_files() -> set[str]:
 class Supervisor:
     def __init__(self, config: dict[str, Any]) -> None:
         self.config = config
+        self.pid = os.getpid()
         self.tag = config["tag"].encode()
         for descriptor in config["hold"]:  # locks: ours until we end, never the engine's
             os.set_inheritable(descriptor, False)
@@ -197,11 +198,17 @@ class Supervisor:
 
     def tell(self, event: str, **fields: Any) -> None:
         """Send one event; a reader that is gone or full must not stop the sweep."""
-        line = json.dumps({"event": event, **fields}) + "\n"
-        try:
-            os.write(1, line.encode())
-        except OSError:
-            pass
+        line = (json.dumps({"event": event, **fields}) + "\n").encode()
+        deadline = now() + int(10e9)
+        while line:
+            try:
+                line = line[os.write(1, line) :]
+            except BlockingIOError:
+                if event == "log" or now() > deadline:
+                    return
+                select.select([], [1], [], 0.2)
+            except OSError:
+                return
 
     def tell_log(self) -> None:
         if self.log.total != self.log_told[0] and now() - self.log_told[1] > LOG_EVERY * 1e9:
@@ -243,6 +250,8 @@ class Supervisor:
         try:
             os.setsid()
             prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != self.pid:
+                os._exit(127)  # the supervisor died before the line above
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE, signal.SIGHUP, signal.SIGCHLD):
                 signal.signal(number, signal.SIG_DFL)
@@ -345,7 +354,7 @@ class Supervisor:
         self.stop_container()
         if self.leader and not self.wait_until(lambda: self.exit_status is not None, self.config["grace"]):
             self.forced = True
-        self.wait_until(lambda: not self.living(), self.config["leftover_grace"])
+        self.wait_until(lambda: not descendants(self.pid), self.config["leftover_grace"])
         self.leaked = {pid: name for pid, name in self.living().items() if pid != self.leader}
         if self.living():
             self.sweep()
@@ -390,12 +399,7 @@ class Supervisor:
                 time.sleep(0.005)
 
     def sweep(self) -> None:
-        """SIGTERM to the group, a moment, then SIGKILL until nothing of the tree lives."""
-        if self.leader:
-            try:
-                os.killpg(self.leader, signal.SIGTERM)
-            except OSError:
-                pass
+        """SIGTERM to all that is left, a moment, then SIGKILL until nothing of the tree lives."""
         for pid in self.living():
             signal_process(pid, signal.SIGTERM)
         deadline = now() + int(30 * 1e9)

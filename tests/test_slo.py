@@ -222,3 +222,18 @@ def test_a_verdict_survives_json_and_infinity_becomes_no_value() -> None:
     found = one("cold_start<=10s", boots(1.5))
     assert Verdict.from_dict(json.loads(json.dumps(found.to_dict()))) == found
     assert json.loads(json.dumps(one("cold_start<=10s", boots(None)).to_dict(), allow_nan=False))["value"] is None
+
+
+def test_the_default_statistic_is_the_worst_round_for_the_bound_whatever_the_metric() -> None:
+    """Lower is better for ready: at least 2 s must hold for the fastest round too."""
+    assert parse_bound("ready>=2s", "marker", TIERS).stat == "min"
+    assert parse_bound("ready<=2s", "marker", TIERS).stat == "max"
+    assert parse_bound("load_throughput<=2GB/s", "marker", TIERS).stat == "max"
+    assert parse_bound("load_throughput>=2GB/s", "marker", TIERS).stat == "min"
+
+
+def test_a_failed_boot_is_outside_a_bound_of_either_kind() -> None:
+    dead = record("b", outcome="failed", failure=Failure("exit", "it died", "start"))
+    for text in ("ready>=1s", "ready<=1s", "load_throughput>=1GB/s", "load_throughput<=1GB/s"):
+        (verdict,) = judge([parse_bound(text, "marker", TIERS)], [dead], {})
+        assert verdict.verdict == "fail", text

@@ -72,6 +72,11 @@ class LlamaCpp(Engine):
             return Availability(True, None)
         return found
 
+    def check(self, cell: Cell) -> None:
+        super().check(cell)
+        if cell.container:
+            raise EngineError("engine 'llamacpp' cannot run in a container yet; use engine 'openai' with its command")
+
     def model(self, cell: Cell) -> Model:
         name = cell.model or EMBEDDED
         path = embedded_model() if name == EMBEDDED else Path(name).expanduser()
@@ -81,6 +86,9 @@ class LlamaCpp(Engine):
             magic = file.read(4)
         if magic != _MAGIC:
             raise EngineError(f"model {name!r} is not a GGUF file: it begins with {magic!r} and not with {_MAGIC!r}")
+        missing = [part.name for part in _parts(path.resolve()) if not part.is_file()]
+        if missing:
+            raise EngineError(f"model {name!r} is split and lacks {', '.join(missing)}")
         return Model(
             name, served=EMBEDDED if name == EMBEDDED else path.name, files=_parts(path.resolve()), path=path.resolve()
         )

@@ -89,8 +89,8 @@ def _add_io(pid: int, read: int | None, written: int | None) -> tuple[int | None
     try:
         with open(f"/proc/{pid}/io", "rb") as file:
             lines = dict(line.split(b": ") for line in file.read().splitlines())
-    except ProcessLookupError:
-        return read, written
+    except (ProcessLookupError, FileNotFoundError):
+        return read, written  # gone since it was listed; its parent has its sums
     except OSError:
         return None, None  # another user's process: an incomplete sum would be a wrong one
     return read + int(lines[b"read_bytes"]), written + int(lines[b"write_bytes"])

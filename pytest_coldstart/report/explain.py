@@ -85,6 +85,20 @@ def evidence_lines(record: BootRecord) -> list[str]:
     return lines
 
 
+def notes(records: Sequence[BootRecord]) -> list[str]:
+    """What a reader of a passing cell must know: what could not be proved, which caches grew again."""
+    found: dict[str, None] = {}
+    for record in records:
+        for text in record.evidence.unprovable:
+            found[f"unprovable: {text}"] = None
+        for cache in record.caches:
+            if record.evidence.state.get("caches") == "kept" and cache.before.files and cache.new_files:
+                found[f"round {record.round}: cache {cache.name} was full and grew again: {cache.new_files} files"] = (
+                    None
+                )
+    return list(found)
+
+
 def reproduce(nodeid: str, extra: Sequence[str]) -> str:
     return " ".join(["pytest", "--coldstart", shlex.quote(nodeid), *(shlex.quote(word) for word in extra)])
 

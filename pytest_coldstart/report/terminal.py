@@ -29,7 +29,7 @@ class ProgressLines:
 
     def boot(self, name: str, elapsed: float, awaited: str, line: str) -> None:
         if elapsed >= self._next:
-            self._next = elapsed + PROGRESS_EVERY
+            self._next = elapsed + min(max(elapsed, PROGRESS_EVERY), 60.0)
             self.write(
                 f"coldstart: {name}: {elapsed:.0f} s, waiting for {awaited}" + (f": {line[:120]}" if line else "")
             )
@@ -64,11 +64,15 @@ def summary(reporter: Any, outcomes: Sequence[Mapping[str, Any]], notes: Sequenc
     reporter.section("cold start")
     if judged:
         _table(reporter, judged)
-        clean = [row for row in judged if not row["failed"] and row["verdict"] == "pass"]
+        for row in judged:
+            for note in row["notes"]:
+                reporter.write_line(f"note: {row['name']} {row['tier']}: {note}")
+        clean = [row for row in judged if row["verdict"] == "pass" and _every_round(row)]
         if clean:
             least = min(row["rounds"] for row in clean)
             reporter.write_line(
-                f"{least} of {least} rounds passed: at 95 %, that shows a pass rate of at least {pass_rate_floor(least):.0%}"
+                f"each cell that passed did so in at least {least} of {least} rounds: at 95 %, that shows a pass rate of at "
+                f"least {pass_rate_floor(least) * 100:.0f} %"
             )
     for row in skipped:
         reporter.write_line(f"not judged: {row['name']}: {row['reason']}")
@@ -76,9 +80,13 @@ def summary(reporter: Any, outcomes: Sequence[Mapping[str, Any]], notes: Sequenc
         reporter.write_line(note)
     if not judged:
         reporter.write_line("coldstart: no cell was judged")
-    reporter.write_line(
-        f"coldstart: {len(judged)} cells judged, {len(skipped)} not, in {time.monotonic() - begun:.1f} s"
-    )
+    count = "1 cell" if len(judged) == 1 else f"{len(judged)} cells"
+    reporter.write_line(f"coldstart: {count} judged, {len(skipped)} not, in {time.monotonic() - begun:.1f} s")
+
+
+def _every_round(row: Mapping[str, Any]) -> bool:
+    """Whether its bounds held in every round: a median that holds says less."""
+    return all(item["stat"] in ("max", "min") for item in row["verdicts"])
 
 
 def _table(reporter: Any, judged: Sequence[Mapping[str, Any]]) -> None:
@@ -86,7 +94,7 @@ def _table(reporter: Any, judged: Sequence[Mapping[str, Any]]) -> None:
     for row in judged:
         for verdict in row["verdicts"]:
             name = f"{verdict['metric']}.{verdict['stat']}"
-            if name not in columns:
+            if name not in columns and verdict["verdict"] != "n/a":  # a column of n/a says nothing
                 columns.append(name)
     titles = ["cell", "tier", "n", *columns, "verdict", "slowest part"]
     lines = [titles]

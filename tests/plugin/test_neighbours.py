@@ -27,7 +27,9 @@ def test_under_xdist_all_boots_are_one_run_reported_by_the_controller(inner: Inn
     result.assert_outcomes(passed=3)
     assert len(judged(result)) == 3
     assert len([line for line in result.outlines if line.startswith("coldstart: store ")]) == 1
-    result.stdout.fnmatch_lines(["coldstart: 3 boots added to *", "coldstart: 3 cells judged, 0 not, *"])
+    result.stdout.fnmatch_lines(
+        ["coldstart: 3 boots, priming ones included, added to *", "coldstart: 3 cells judged, 0 not, *"]
+    )
     assert inner.query("SELECT count(*) FROM run") == [(1,)]
     assert inner.query("SELECT count(*), count(DISTINCT boot_id), count(DISTINCT run_id) FROM boot") == [(3, 3, 1)]
     assert inner.query("SELECT count(DISTINCT nodeid) FROM verdict") == [(3,)]
@@ -261,7 +263,7 @@ def test_a(cold_boot):
 """)
     result = inner.run()
     assert result.ret == 0
-    result.stdout.fnmatch_lines(["coldstart: engines: *mine*", "*printed.max*", "mine test_a *>= 10 B*pass*"])
+    result.stdout.fnmatch_lines(["coldstart: engines: *mine*", "*printed.min*", "mine test_a *>= 10 B*pass*"])
     assert (inner.path / "heard").read_text() == "mine measured ok 1\n"
     # "fake engine: loading" and its newline
     assert inner.query("SELECT value, unit, source FROM metric WHERE name = 'printed'") == [(21.0, "B", "log")]

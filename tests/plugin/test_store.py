@@ -89,7 +89,7 @@ def test_run_files_of_killed_runs_are_taken_in_by_the_next_one(inner: Inner) -> 
     (inner.store / "coldstart.duckdb").unlink()
     result = inner.run()
     assert result.ret == 0
-    result.stdout.fnmatch_lines(["coldstart: 2 boots added to *"])
+    result.stdout.fnmatch_lines(["coldstart: 2 boots, priming ones included, added to *"])
     assert inner.boots() == 2
 
 
