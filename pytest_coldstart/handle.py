@@ -26,6 +26,8 @@ class ColdBoot:
         self.bounds = list(bounds)
         #: A fault of this tool after the body: an error of the test, raised at its teardown.
         self.fault = ""
+        #: Bounds of tests on a shared boot that only its stop can judge.
+        self.pending: list[Bound] = []
         #: Whether a test has been judged on these boots.
         self.judged = False
 

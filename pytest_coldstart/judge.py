@@ -14,6 +14,7 @@ from pytest_coldstart.collect import param_of
 from pytest_coldstart.errors import HarnessFault
 from pytest_coldstart.handle import ColdBoot
 from pytest_coldstart.markers import MarkerError, slo_levels
+from pytest_coldstart.metrics import METRICS
 from pytest_coldstart.plan import Plan
 from pytest_coldstart.report import explain, junit
 from pytest_coldstart.session import Session
@@ -56,8 +57,24 @@ def booted(session: Session, node: pytest.Item | pytest.Module, plan: Plan) -> I
         raise pytest.fail.Exception(boot.fault, pytrace=False)
     if isinstance(node, pytest.Item):
         _judge_unseen(session, node, boot)
-    elif boot.rounds.failed is not None and not boot.judged:
+    elif node.session.exitstatus != pytest.ExitCode.INTERRUPTED:
+        _judge_shared(session, boot)
+
+
+def _judge_shared(session: Session, boot: ColdBoot) -> None:
+    """After a shared boot's last test: what only the stop tells, and a failed boot that no body has shown."""
+    if boot.rounds.failed is not None and not boot.judged:
         raise pytest.fail.Exception(f"boot failed: {boot.rounds.failed.failure}", pytrace=False)
+    verdicts = boot.rounds.judge(list(dict.fromkeys(boot.pending)))
+    try:
+        session.keep_verdicts(boot.plan, verdicts)
+    except StoreError as error:
+        raise pytest.fail.Exception(f"the verdicts could not be stored: {error}", pytrace=False) from None
+    if any(verdict.broken for verdict in verdicts) and boot.records:
+        text = explain.broken_slo(
+            verdicts, boot.records, boot.plan.nodeid.partition("[")[0], session.reproduce_options()
+        )
+        raise pytest.fail.Exception(text, pytrace=False)
 
 
 def _judge_unseen(session: Session, item: pytest.Item, boot: ColdBoot) -> None:
@@ -152,6 +169,9 @@ def after_body(session: Session, item: pytest.Item, body_failed: bool) -> None:
     key = _shared_key(item)
     if key is None or session.last_user(key, item.nodeid):
         _finish(boot)
+    else:
+        bounds = _bounds(session, item, boot.plan)
+        boot.pending += [bound for bound in bounds if METRICS[bound.metric].after_stop]
     if boot.fault:
         return  # an error, raised when the fixture ends
     _conclude(session, item, boot, raising=not body_failed)

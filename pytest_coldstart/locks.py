@@ -76,7 +76,10 @@ class HostLock:
         try:
             return os.open(self.path, os.O_RDONLY)
         except FileNotFoundError:
-            return os.open(self.path, os.O_RDONLY | os.O_CREAT, 0o644)
+            fd = os.open(self.path, os.O_RDONLY | os.O_CREAT, 0o644)
+            with suppress(OSError):
+                os.fchmod(fd, 0o644)  # whatever the umask says, other users must be able to wait for it
+            return fd
 
     @property
     def held(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -124,7 +125,11 @@ class Rounds:
         return boot.failure is None
 
     def _take_lock(self) -> None:
-        if not self.plan.parallel:
+        if self.plan.parallel:
+            # Boots of one cell share its cache folders, which some tiers empty.
+            self._lock = HostLock(f"caches-{hashlib.sha256(str(self.plan.cache_home).encode()).hexdigest()[:12]}")
+            self._lock.acquire(self.waiting)
+        else:
             if HostLock.held_here("measured-boot"):
                 raise HarnessFault(
                     "this process has another measured boot up, which would wait for itself: a test can use "

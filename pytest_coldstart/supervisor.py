@@ -415,9 +415,10 @@ class Supervisor:
     def stop_container(self) -> None:
         if self.config.get("stop_argv") and self.leader:
             try:
-                subprocess.run(
+                done = subprocess.run(
                     self.config["stop_argv"], stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False
                 )
+                self.forced = self.forced or done.returncode != 0
             except (OSError, subprocess.TimeoutExpired):
                 self.forced = True
 

@@ -107,7 +107,7 @@ class Watch:
     def _check_hang(self, elapsed: float, awaited: str) -> None:
         """No output, no CPU beyond what polls cost, no storage I/O for the hang timeout."""
         now = time.monotonic()
-        if now - self._looked < 0.2:
+        if now - self._looked < 0.2 or self.plan.cell.container:  # only its client can be seen
             return
         self._looked = now
         last = self.observer.latest if self.plan.observe else self.observer.take()

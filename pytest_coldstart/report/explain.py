@@ -91,6 +91,8 @@ def notes(records: Sequence[BootRecord]) -> list[str]:
     for record in records:
         for text in record.evidence.unprovable:
             found[f"unprovable: {text}"] = None
+        if record.stop.port_free is False:
+            found[f"round {record.round}: the port was still in use after the stop"] = None
         for cache in record.caches:
             if record.evidence.state.get("caches") == "kept" and cache.before.files and cache.new_files:
                 found[f"round {record.round}: cache {cache.name} was full and grew again: {cache.new_files} files"] = (

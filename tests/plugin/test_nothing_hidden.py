@@ -158,3 +158,36 @@ def pytest_collection_modifyitems(items):
     result = inner.run()
     assert result.ret == 0
     result.assert_outcomes(passed=2)
+
+
+def test_a_bound_on_the_stop_of_a_shared_boot_is_judged_whichever_test_has_it(inner: Inner) -> None:
+    inner.suite("""
+@fake
+@pytest.mark.slo("stop_time<=1us")
+def test_1(shared_cold_boot): ...
+
+@fake
+def test_2(shared_cold_boot): ...
+""")
+    result = inner.run()
+    assert result.ret == 1
+    result.assert_outcomes(passed=2, errors=1)
+    result.stdout.fnmatch_lines(["*stop_time.max = * breaks <= 1 us*"])
+
+
+def test_a_shared_boot_whose_last_test_is_skipped_is_judged_all_the_same(inner: Inner) -> None:
+    inner.suite("""
+@fake
+@pytest.mark.slo("leaked_processes>=1")
+def test_1(shared_cold_boot): ...
+
+@pytest.fixture
+def licence(shared_cold_boot):
+    pytest.skip("no licence")
+
+@fake
+def test_2(licence, shared_cold_boot): ...
+""")
+    result = inner.run()
+    assert result.ret == 1
+    result.assert_outcomes(passed=1, skipped=1, errors=1)
