@@ -15,7 +15,7 @@ import pytest
 from pytest_coldstart import residency
 from pytest_coldstart.boot import Boot
 from pytest_coldstart.cell import Cell
-from pytest_coldstart.coldness import TIERS, Coldness, TierContradicted, TierRefused
+from pytest_coldstart.coldness import EVICTED_AT_MOST, RESIDENT_AT_LEAST, TIERS, Coldness, TierContradicted, TierRefused
 from pytest_coldstart.engines import EngineError, EngineRegistry
 from pytest_coldstart.engines.base import CacheRoot, ModelMissing
 from pytest_coldstart.engines.llamacpp import embedded_model
@@ -89,7 +89,8 @@ class TestRealBoots:
     ) -> None:
         evidence = records[tier].evidence
         size = weights.stat().st_size
-        assert evidence.resident_fraction == 0
+        assert evidence.resident_fraction is not None
+        assert evidence.resident_fraction <= EVICTED_AT_MOST
         assert [(item.path, item.bytes, item.status) for item in evidence.weights] == [(str(weights), size, "proved")]
         assert evidence.tree_read_bytes is not None
         assert evidence.tree_read_bytes >= 0.9 * size
@@ -100,7 +101,9 @@ class TestRealBoots:
         self, records: dict[str, BootRecord], weights: Path, tier: str
     ) -> None:
         evidence = records[tier].evidence
-        assert evidence.resident_fraction == 1
+        # Not exactly 1: the kernel may reclaim a few pages of a clean file at any time.
+        assert evidence.resident_fraction is not None
+        assert evidence.resident_fraction >= RESIDENT_AT_LEAST
         assert evidence.tree_read_bytes is not None
         assert evidence.tree_read_bytes < 0.5 * weights.stat().st_size
         assert evidence.contradictions == ()
