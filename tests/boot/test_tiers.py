@@ -207,7 +207,7 @@ class TestRefusal:
     def test_weights_in_memory_are_fine_where_they_shall_be_resident(self, shm_file: Path, tmp_path: Path) -> None:
         coldness = Coldness(TIERS["restart"], tmp_path / "home", [], [shm_file], [])
         coldness.prepare()
-        assert coldness.prove().resident_fraction == 1
+        assert coldness.prove().resident_fraction >= RESIDENT_AT_LEAST
 
     def test_weights_that_a_process_maps_are_refused_with_its_pid(self, file: Path, tmp_path: Path) -> None:
         code = (
@@ -223,7 +223,7 @@ class TestRefusal:
             with pytest.raises(TierRefused, match=rf"mapped by living processes: .*\(pid {process.pid}\)"):
                 coldness.prepare()
         coldness.prepare()
-        assert coldness.prove().resident_fraction == 0
+        assert coldness.prove().resident_fraction <= EVICTED_AT_MOST
 
     def test_refused_boot_launches_nothing_and_frees_its_port(
         self, shm_file: Path, make_plan: MakePlan, boots: MakeBoot
@@ -243,7 +243,7 @@ class TestEvidence:
         coldness = Coldness(TIERS["pristine"], tmp_path / "home", [], [file], [])
         coldness.prepare()
         evidence = coldness.prove()
-        assert evidence.resident_fraction == 0
+        assert evidence.resident_fraction <= EVICTED_AT_MOST
         assert evidence.contradictions == ()
         assert file.read_bytes() == before
 
@@ -337,7 +337,7 @@ class TestEvidence:
         assert boot.record is not None
         assert boot.record.outcome == "error"
         assert not boot.record.counted
-        assert boot.record.evidence.resident_fraction == 0
+        assert boot.record.evidence.resident_fraction <= EVICTED_AT_MOST
         assert_nothing_left(boot)
 
     def test_engine_that_reads_the_evicted_weights_does_not(
