@@ -5,10 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from pytest_coldstart.record import BootRecord, Phase
+from pytest_coldstart.process import Ended
+from pytest_coldstart.record import BootRecord, Phase, Stop
 
 if TYPE_CHECKING:
     from pytest_coldstart.boot import Boot
+
+
+def stop_of(boot: Boot, ended: Ended, port_free: bool) -> Stop:
+    """How the boot's tree ended and what it left."""
+    left = boot.shared_memory.left(ended.shm)
+    return Stop(
+        duration=ended.end - ended.begin,
+        forced=ended.forced,
+        exit_code=ended.code,
+        leaked_processes=ended.leaked,
+        leaked_shm=tuple(name for name, _ in left),
+        leaked_bytes=None if boot.plan.parallel or not boot.shared_memory.known else sum(size for _, size in left),
+        port_free=port_free,
+    )
 
 
 def record_of(boot: Boot) -> BootRecord:

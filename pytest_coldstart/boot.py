@@ -13,48 +13,37 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 
 from pytest_coldstart import metrics
-from pytest_coldstart.assemble import record_of
-from pytest_coldstart.client import FIRST_PROMPT, FIRST_TOKENS, Client, RequestFailed
+from pytest_coldstart.assemble import record_of, stop_of
+from pytest_coldstart.cause import explained
+from pytest_coldstart.client import Client, RequestFailed
 from pytest_coldstart.coldness import TIERS, Coldness, TierContradicted
 from pytest_coldstart.engines.base import LaunchSpec
 from pytest_coldstart.errors import BootFailed, HarnessFault
+from pytest_coldstart.exchange import Exchange
 from pytest_coldstart.launch import launch_of
 from pytest_coldstart.observe import proc
+from pytest_coldstart.observe.scrape import TTFTScraper
 from pytest_coldstart.plan import Plan
 from pytest_coldstart.ports import HOST, Port, PortTaken, is_free
 from pytest_coldstart.process import Ended, SupervisorLost, Tree, exit_words, read_log_tail
-from pytest_coldstart.readiness import Readiness, interval
-from pytest_coldstart.record import INSTANTS, BootRecord, Evidence, Failure, Request, Stop, Usage
+from pytest_coldstart.readiness import Endpoint, Readiness
+from pytest_coldstart.record import INSTANTS, BootRecord, Evidence, Failure, Request, Usage
 from pytest_coldstart.redact import Redactor
 from pytest_coldstart.shm import SharedMemory
-from pytest_coldstart.warmup import unique_prompt
+from pytest_coldstart.wake import calls_of, plan_wakes, put_to_sleep, wake_up
 from pytest_coldstart.watch import Watch
 
 #: Called while a boot runs: seconds since the start, what is awaited, the engine's last line.
 Progress = Callable[[float, str, str], None]
 
-_OBSERVED = (
-    "PYTHON",
-    "CUDA",
-    "NCCL",
-    "VLLM",
-    "SGLANG",
-    "TRT",
-    "TM_",
-    "HF_",
-    "OMP_",
-    "GGML",
-    "LLAMA",
-    "LD_",
-    "TORCH",
-    "TRITON",
-)
+#: Beginnings of variables that are kept with a boot though its caller had them too.
+_OBSERVED = tuple("PYTHON CUDA NCCL VLLM SGLANG TRT TM_ HF_ OMP_ GGML LLAMA LD_ TORCH TRITON".split())
 
 
 class Boot:
@@ -87,7 +76,11 @@ class Boot:
         self.started_at = datetime.now(UTC)
         self.redactor = Redactor({**plan.environ, **plan.cell.env})
         self.contradicted = False
+        self.exchange: Exchange | None = None
+        self.scraper: TTFTScraper | None = None
+        self.origin = 0.0
         self._created = time.monotonic()
+        self._log_until: float | None = None
         self._before_start = 0.0
         self.command: tuple[str, ...] = ()
         self.environment: dict[str, str] = {}
@@ -106,6 +99,9 @@ class Boot:
         try:
             self._prepare()
             self._launch()
+            if plan_wakes(self.plan):
+                self._in_thread(lambda: put_to_sleep(self), "the answer before its sleep")
+                self._wake()
             self._first_request()
             self._confirm()
             self._in_thread(self._warm, "the warm-up and the timed requests")
@@ -137,6 +133,9 @@ class Boot:
         differs = {k: v for k, v in launch.env.items() if plan.environ.get(k) != v or k.startswith(_OBSERVED)}
         self.environment = self.redactor.environment(differs)
         self.dialect = plan.engine.dialect(spec)
+        if plan.engine.ttft_histogram and plan.engine.metrics_path:
+            histogram = plan.engine.ttft_histogram
+            self.scraper = TTFTScraper(HOST, self.port.number, plan.engine.metrics_path, histogram)
         launch = replace(launch, unlink=(self.port.lock.path,))
         self.tree = Tree(launch, hold=[*self.hold, self.port.lock.fileno()])
 
@@ -162,10 +161,38 @@ class Boot:
             )
         if plan.observe:
             self.observer.start()
-        self.readiness = Readiness(HOST, port.number, plan.engine.endpoints_for(plan.cell), tree.start_time)
-        self.client = Client(HOST, port.number, plan.model.served, self.dialect, tree.start_time)
-        self.watch = Watch(plan, tree, self.readiness, self.observer, port.number, self.instants, self._tell)
+        # Deadlines are of the timed boot: what comes before a wake has the boot timeout alone.
+        deadlines = {} if plan_wakes(plan) else plan.deadlines
+        self._begin(tree.start_time, plan.engine.endpoints_for(plan.cell), deadlines)
+
+    def _begin(self, origin: float, endpoints: tuple[Endpoint, ...], deadlines: Mapping[str, float]) -> None:
+        """Count every instant from *origin*, a second of the monotonic clock."""
+        plan, port, tree, observer = self.plan, self.port, self.tree, self.observer
+        assert port is not None
+        assert tree is not None
+        assert observer is not None
+        self.origin = origin
+        self.readiness = Readiness(HOST, port.number, endpoints, origin)
+        self.client = Client(HOST, port.number, plan.model.served, self.dialect, origin)
+        self.exchange = Exchange(plan, self.client, self.readiness, self.scraper, self.requests)
+        mask = self.redactor.text
+        self.watch = Watch(
+            plan, tree, self.exchange, observer, port.number, self.instants, self._tell, origin, deadlines, mask
+        )
         self.readiness.start()
+
+    def _wake(self) -> None:
+        """From here on everything counts from the request that wakes the engine."""
+        assert self.readiness is not None
+        self.readiness.close()
+        self.instants.clear()
+        self.instants["start"] = 0.0
+        self.started_at = datetime.now(UTC)
+        self.evidence = replace(self.evidence, state={**self.evidence.state, "process": "resident and asleep"})
+        plain = tuple(replace(item, trusted=False) for item in self.plan.engine.endpoints_for(self.plan.cell))
+        earlier = self.origin
+        self._begin(time.monotonic(), (calls_of(self.plan).awake, *plain), self.plan.deadlines)
+        self.requests[:] = [request.shifted(earlier - self.origin) for request in self.requests]
 
     def _tell(self, elapsed: float, awaited: str, line: str) -> None:
         if self.progress:
@@ -179,33 +206,17 @@ class Boot:
         self._note_readiness()
 
     def _send_first(self) -> None:
-        """Send the pinned request at the trusted endpoint's first success, again while it is refused."""
-        client, readiness = self.client, self.readiness
-        assert client is not None
-        assert readiness is not None
-        while not readiness.trusted.wait(0.2):
-            if self._closing.is_set():
-                return
-        attempts = 0
-        while True:
-            attempts += 1
-            try:
-                request = client.complete(
-                    FIRST_PROMPT, FIRST_TOKENS, self.plan.boot_timeout, "first", note=self.instants.__setitem__
-                )
-                break
-            except RequestFailed as error:
-                if error.kind != "refused" or self._closing.is_set():
-                    raise
-                assert self.watch is not None
-                self.watch.last_refusal = str(error)
-                self._closing.wait(interval(client.now()))
-        readiness.stop_polling()
-        if self.observer and self.plan.observe and not self.plan.cell.container:  # its client is not the engine
+        assert self.exchange is not None
+        wakes = plan_wakes(self.plan)
+        if wakes:
+            wake_up(self)
+        request = self.exchange.pinned("first", self.instants.__setitem__)
+        # A container's client is not the engine, and an engine that was woken had run before its boot.
+        if self.observer and self.plan.observe and not self.plan.cell.container and not wakes:
             self.usage = self.observer.usage()
         assert request.done is not None
         self.instants["first_done"] = request.done
-        self.requests.append(replace(request, attempts=attempts))
+        self.exchange.keep(request)
 
     def _confirm(self) -> None:
         device = None
@@ -219,35 +230,14 @@ class Boot:
             self._contradict()
 
     def _warm(self) -> None:
-        """The warm-up strategy, then the judged request and the distribution after it."""
-        plan = self.plan
-
-        def send(prompt: str, tokens: int) -> None:
-            self._request(prompt, tokens, "warmup")
-
-        plan.warmup.run(send)
-        assert self.client is not None
-        self.instants["warmed"] = self.client.now()
-        for index in range(plan.requests):
-            words = plan.prompt_words[index % len(plan.prompt_words)]
-            self._request(unique_prompt(index + 1, words), plan.request_tokens, "warm", index)
-
-    def _request(self, prompt: str, tokens: int, kind: str, index: int = 0) -> None:
-        assert self.client is not None
-        if self._closing.is_set():
-            raise RequestFailed("broken", "the boot is being stopped")
-        try:
-            self.requests.append(self.client.complete(prompt, tokens, self.plan.boot_timeout, kind, index))
-        except RequestFailed as error:
-            what = "warm-up request" if kind == "warmup" else f"warm request {index + 1}"
-            raise RequestFailed(error.kind, f"{what}: {error}") from error
+        assert self.exchange is not None
+        self.exchange.warm(self.instants.__setitem__)
 
     def _in_thread(self, work: Callable[[], None], awaited: str) -> None:
         """Run *work* on a thread and watch the boot meanwhile; the thread's error is raised here."""
         assert self.watch is not None
         errors: list[BaseException] = []
         done = threading.Event()
-        self._closing = threading.Event()
 
         def run() -> None:
             try:
@@ -262,9 +252,8 @@ class Boot:
         try:
             self.watch.until(done, awaited)
         except BaseException:
-            self._closing.set()
-            if self.client:
-                self.client.abort()
+            if self.exchange:
+                self.exchange.abort()
             thread.join(2)
             raise
         thread.join()
@@ -282,6 +271,9 @@ class Boot:
 
     def _fail(self, error: BootFailed | RequestFailed) -> None:
         kind = error.kind if isinstance(error, BootFailed) else "request"
+        if kind not in ("exit", "exec") and self.tree and self.tree.start_time is not None:
+            # What a living engine prints from now on comes of its being stopped.
+            self._log_until = time.monotonic() - self.tree.start_time
         if kind in ("hang", "timeout", "deadline") and self.tree and self.tree.exit_code is None:
             self.tree.dump_stacks()
         if self.readiness:
@@ -363,14 +355,14 @@ class Boot:
 
     def _write(self, ended: Ended, port_free: bool) -> BootRecord:
         if self.tree and self.tree.start_time is not None:
-            self.instants["stopped"] = ended.end - self.tree.start_time
+            self.instants["stopped"] = ended.end - self.origin
         if self.failure:
-            self.failure = replace(self.failure, log_tail=self.redactor.text(read_log_tail(self.log_path)))
+            self.failure = self._explained(self.failure)
         caches = self.coldness.caches()
         record = replace(
             record_of(self),
             caches=caches,
-            stop=self._stop(ended, port_free),
+            stop=stop_of(self, ended, port_free),
             log_bytes=ended.log_bytes,
             log_path=self._keep_log(),
         )
@@ -378,6 +370,12 @@ class Boot:
             self.coldness.mark_filled(self.boot_id, self.versions)
         record = replace(record, harness_time=self._before_start + time.monotonic() - ended.end)
         return replace(record, metrics=metrics.measure(record))
+
+    def _explained(self, failure: Failure) -> Failure:
+        """The failure with what the engine itself said of it."""
+        # Masked before it is cut: half a secret is one too.
+        log = self.redactor.text(read_log_tail(self.log_path, 400, width=None))
+        return explained(failure, log.splitlines(), self._log_until)
 
     def snapshot(self) -> BootRecord:
         """The record so far, of a boot that is up: what is known only after the stop is unmeasured."""
@@ -390,18 +388,6 @@ class Boot:
     @property
     def outcome(self) -> str:
         return "error" if self.contradicted else "failed" if self.failure else "ok"
-
-    def _stop(self, ended: Ended, port_free: bool) -> Stop:
-        left = self.shared_memory.left(ended.shm)
-        return Stop(
-            duration=ended.end - ended.begin,
-            forced=ended.forced,
-            exit_code=ended.code,
-            leaked_processes=ended.leaked,
-            leaked_shm=tuple(name for name, _ in left),
-            leaked_bytes=None if self.plan.parallel or not self.shared_memory.known else sum(size for _, size in left),
-            port_free=port_free,
-        )
 
     def _keep_log(self) -> str | None:
         keep = self.plan.keep_logs

@@ -43,8 +43,9 @@ class Cell:
     #: How the timed requests are shaped: they decide the numbers, so they are identity too.
     requests: Mapping[str, Any] = field(default_factory=dict)
     container: Container | None = None
-    #: How the id writes values that a person named (``pytest.param(..., id=...)``).
-    labels: Mapping[str, str] = field(default_factory=dict)
+    #: What identity has instead of values: the name that a person gave (``pytest.param(..., id=...)``),
+    #: or None for an interpreter that the command line gave.
+    labels: Mapping[str, str | None] = field(default_factory=dict)
 
     def content(self) -> dict[str, Any]:
         """What the cell is, as plain data. A model's path counts by its name, since the same cell

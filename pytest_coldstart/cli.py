@@ -1,4 +1,4 @@
-"""The command ``coldstart``: doctor, init, ingest, export."""
+"""The command ``coldstart``: doctor, init, ingest, export, dashboard, make-model, env."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pytest_coldstart import __version__
+from pytest_coldstart.environments import command as env
+from pytest_coldstart.random_model import command as make_model
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one sub-command; returns 0, 1 for a problem that was named, 4 for wrong usage."""
+    """Run one sub-command; returns 0, 1 for a named problem, 2 for a wrong model or environment, 4 for wrong usage."""
     from pytest_coldstart.store.errors import StoreError
 
     parser = _parser()
@@ -54,6 +56,15 @@ def _parser() -> argparse.ArgumentParser:
     export.add_argument("--table", default="boots", help="boots (one wide row a boot, the default) or a table's name")
     export.add_argument("--output", type=Path, metavar="FILE", help="default: standard output")
     export.set_defaults(run=_export)
+
+    dashboard = commands.add_parser("dashboard", help="show the store in a browser, read-only")
+    dashboard.add_argument("--store", type=Path, metavar="DIR", help="default: COLDSTART_STORE, or .coldstart")
+    dashboard.add_argument("--port", default=8501, type=int, metavar="N", help="on this host alone (default: 8501)")
+    dashboard.add_argument("--no-browser", action="store_true", help="do not open a browser")
+    dashboard.set_defaults(run=_dashboard)
+
+    make_model.add(commands)
+    env.add(commands)
     return parser
 
 
@@ -110,6 +121,12 @@ def _export(arguments: argparse.Namespace) -> int:
         raise StoreError("parquet needs --output FILE")
     export(Home.at(arguments.store), arguments.format, arguments.output or sys.stdout, arguments.table)
     return 0
+
+
+def _dashboard(arguments: argparse.Namespace) -> int:
+    from pytest_coldstart.dashboard import serve
+
+    return serve(arguments.store, arguments.port, browser=not arguments.no_browser)
 
 
 if __name__ == "__main__":

@@ -46,8 +46,8 @@ TIERS: Mapping[str, Tier] = {
         ),
         Tier("redeploy", "evicted", "evicted", "kept", "a new pod on a cache volume: weights evicted, caches kept"),
         Tier("restart", "resident", "any", "kept", "the process alone starts again: weights resident, caches kept"),
-        Tier("wake", "any", "any", "kept", "the process is resident, was put to sleep and is woken"),
-        Tier("restore", "any", "any", "kept", "the process comes back from a snapshot"),
+        Tier("wake", "any", "any", "any", "the process is resident, was put to sleep and is woken"),
+        Tier("restore", "any", "any", "any", "the process comes back from a snapshot"),
     )
 }
 
@@ -55,6 +55,9 @@ TIERS: Mapping[str, Tier] = {
 #: resident from that share on.
 EVICTED_AT_MOST = 0.01
 RESIDENT_AT_LEAST = 0.99
+
+#: Smaller weights cannot be told from the libraries that an engine reads.
+TOLD_APART = 64 << 20
 
 _MARKER = ".coldstart-filled.json"
 
@@ -79,6 +82,7 @@ class Coldness:
         self.weights = [path.resolve() for path in weights]
         self.libraries = [path.resolve() for path in libraries if path.exists()]
         self._before: dict[str, inventory.Listing] = {}
+        self._after: dict[str, inventory.Listing] = {}
         self._mapped: dict[Path, list[int]] = {}
 
     # -- caches
@@ -93,7 +97,8 @@ class Coldness:
     def mark_filled(self, boot_id: str, versions: Mapping[str, str]) -> None:
         """Remember that a boot filled the roots, with the versions it ran."""
         if self.home.is_dir():
-            filled = {root.name: len(inventory.listing(root.path)) for root in self.roots}
+            after = self._after or {root.name: inventory.listing(root.path) for root in self.roots}
+            filled = {name: len(files) for name, files in after.items()}
             found = {"boot": boot_id, "versions": json.dumps(dict(versions)), "files": json.dumps(filled)}
             (self.home / _MARKER).write_text(json.dumps(found))
 
@@ -159,7 +164,7 @@ class Coldness:
             found += [f"libraries evicted: {item.path}: {item.reason}" for item in libraries if item.status != "proved"]
         if not weights and self.tier.weights != "any":
             found.append(f"weights {self.tier.weights}: no weight files are known")
-        if not self.roots:
+        if not self.roots and self.tier.caches != "any":
             found.append(f"caches {self.tier.caches}: the engine's adapter names no cache root")
         return tuple(found)
 
@@ -197,7 +202,12 @@ class Coldness:
                 f"from storage against {units.show(total, 'B')} of weights: it loads other files than the adapter names"
             )
             return replace(evidence, contradictions=(*evidence.contradictions, text))
-        if self.tier.weights == "resident" and total and tree_read is not None and tree_read >= 0.5 * total:
+        if (
+            self.tier.weights == "resident"
+            and total >= TOLD_APART
+            and tree_read is not None
+            and tree_read >= 0.5 * total
+        ):
             text = (
                 f"weights resident: the engine read {units.show(tree_read, 'B')} from storage all the same (direct I/O, "
                 "or pages reclaimed during the boot)"
@@ -210,7 +220,7 @@ class Coldness:
         result = []
         for root in self.roots:
             before = self._before.get(root.name, {})
-            after = inventory.listing(root.path)
+            after = self._after[root.name] = inventory.listing(root.path)
             new = inventory.changed(before, after)
             result.append(
                 Cache(

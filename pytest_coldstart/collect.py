@@ -38,7 +38,7 @@ def parametrize(metafunc: pytest.Metafunc, session: Session) -> None:
         if "coldstart_cell" not in metafunc.fixturenames:
             raise MarkerError(f"the test asks for none of the fixtures that boot an engine: {', '.join(FIXTURES[3:])}")
         engine = session.engines.get(mark.engine)
-        cells = expand(mark, engine)
+        cells = expand(mark, engine, session.settings.pythons.get(engine.name))
         params = [_param(cell, mark, engine) for cell in cells]
     except (MarkerError, EngineError) as error:
         _refuse(item, error)

@@ -12,9 +12,9 @@ from pytest_coldstart.engines import EngineError, EngineRegistry
 from pytest_coldstart.engines.base import Engine, ModelMissing
 
 
-def engine_line(engine: Engine) -> str:
+def engine_line(engine: Engine, python: str | None = None) -> str:
     """``llamacpp 2026.10`` or ``openai (any command ...)``; found by metadata, never by import."""
-    found = engine.availability(Cell(engine.name, None, "restart"))
+    found = engine.availability(Cell(engine.name, None, "restart", python=python))
     if found.ok:
         return f"{engine.name} {found.version}" if found.version else f"{engine.name} ({found.reason or 'found'})"
     return f"{engine.name} missing"

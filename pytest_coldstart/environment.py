@@ -110,6 +110,11 @@ def gpu_names() -> list[str]:
     return _with_nvml(lambda nvml: [_gpu_name(nvml, i) for i in range(nvml.nvmlDeviceGetCount())]) or []
 
 
+def has_gpu() -> bool:
+    """Whether an NVIDIA GPU is visible, by NVML or, without its Python module, by the driver's own folder."""
+    return bool(gpu_names()) or any(Path("/proc/driver/nvidia/gpus").glob("*"))
+
+
 def gpu_driver() -> str | None:
     found = _with_nvml(lambda nvml: nvml.nvmlSystemGetDriverVersion())
     return found.decode() if isinstance(found, bytes) else found

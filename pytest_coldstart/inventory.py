@@ -17,14 +17,23 @@ Listing = dict[str, tuple[int, int]]
 def listing(root: Path) -> Listing:
     """Every file below *root*; a root that does not exist is empty."""
     found: Listing = {}
-    for folder, _, names in os.walk(root):
-        for name in names:
-            path = os.path.join(folder, name)
+    pending = [(str(root), "")]
+    while pending:
+        folder, prefix = pending.pop()
+        try:
+            entries = list(os.scandir(folder))
+        except OSError:
+            continue
+        for entry in entries:
+            name = prefix + entry.name
+            if entry.is_dir(follow_symlinks=False):
+                pending.append((entry.path, name + "/"))
+                continue
             try:
-                status = os.lstat(path)
+                status = entry.stat(follow_symlinks=False)
             except OSError:
                 continue  # a temporary file that its writer has renamed meanwhile
-            found[os.path.relpath(path, root)] = (status.st_size, status.st_mtime_ns)
+            found[name] = (status.st_size, status.st_mtime_ns)
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import itertools
 import re
@@ -44,8 +45,10 @@ class MatrixCell:
     marks: tuple[Any, ...] = ()
 
 
-def expand(mark: ColdstartMark, engine: Engine) -> list[MatrixCell]:
+def expand(mark: ColdstartMark, engine: Engine, python: str | None = None) -> list[MatrixCell]:
     """Every cell of a marker, in the order in which its axes were written, the tier last.
+
+    *python* is the interpreter of cells that name none.
 
     :raises MarkerError: unknown axes, no cell at all, two cells that are the same or share an id.
     :raises EngineError: a value that the engine does not take.
@@ -65,7 +68,7 @@ def expand(mark: ColdstartMark, engine: Engine) -> list[MatrixCell]:
     if not rows:
         raise MarkerError("the matrix is empty: exclude= drops every cell")
     order = [name for name in named if name != "tier"] + ["tier"]
-    cells = [_cell(mark, engine, row, order) for row in rows]
+    cells = [_cell(mark, engine, row, order, python) for row in rows]
     _check_unique(cells)
     return cells
 
@@ -100,8 +103,12 @@ def _check_axes(axes: Mapping[str, Any], mark: ColdstartMark, engine: Engine) ->
             raise MarkerError(f"axis {name!r} is not a string")
         if name in engine.options or name in GENERAL or (name.startswith(_ENV) and len(name) > len(_ENV)):
             continue
+        near = difflib.get_close_matches(name, (*GENERAL, *engine.options), 1, 0.8)
+        if engine.passes_options and not near:
+            continue  # the engine's own check of the option follows
+        hint = f"did you mean {near[0]!r}? " if near else ""
         raise MarkerError(
-            f"unknown axis {name!r}; valid axes: {', '.join([*GENERAL, 'env.NAME'])} and the options of engine "
+            f"unknown axis {name!r}; {hint}valid axes: {', '.join([*GENERAL, 'env.NAME'])} and the options of engine "
             f"{engine.name!r}: {', '.join(sorted(engine.options)) or 'none'}"
         )
     for point in axes["tier"]:
@@ -113,7 +120,9 @@ def _matches(row: Mapping[str, Point], rule: Mapping[str, Any]) -> bool:
     return all(name in row and row[name].value == value for name, value in rule.items())
 
 
-def _cell(mark: ColdstartMark, engine: Engine, row: Mapping[str, Point], order: Sequence[str]) -> MatrixCell:
+def _cell(
+    mark: ColdstartMark, engine: Engine, row: Mapping[str, Point], order: Sequence[str], python: str | None
+) -> MatrixCell:
     values = {name: point.value for name, point in row.items()}
     options = dict(mark.options)
     env = dict(mark.env)
@@ -130,18 +139,23 @@ def _cell(mark: ColdstartMark, engine: Engine, row: Mapping[str, Point], order: 
         raise MarkerError(f"unknown tier {values['tier']!r}; valid tiers: {', '.join(TIERS)}")
     command = check_command(values.get("command", mark.command))
     refuse_bare_container(command, mark.container is not None)
+    own_python = _text(values.get("python", mark.python))
+    labels: dict[str, str | None] = {name: point.label for name, point in row.items() if point.label}
+    if own_python is None and python is not None and not command:
+        # Where the environment lies is not what the cell is: its versions are kept with each boot.
+        labels["python"] = None
     cell = Cell(
         engine=engine.name,
         model=_text(values.get("model", mark.model)),
         tier=values["tier"],
         options=options,
         env=env,
-        python=_text(values.get("python", mark.python)),
+        python=own_python or (None if command else python),
         command=command,
         warmup=warmup.spec(),
         requests={"count": mark.requests, "words": list(mark.prompt_words)},
         container=mark.container,
-        labels={name: point.label for name, point in row.items() if point.label},
+        labels=labels,
     )
     engine.check(cell)
     marks = tuple(mark for point in row.values() for mark in point.marks)

@@ -246,8 +246,8 @@ def kill_tagged(tag: str) -> list[int]:
     return killed
 
 
-def read_log_tail(path: Path, lines: int = 30) -> str:
-    """The last lines of an engine's log; invalid UTF-8 is shown as replacement characters."""
+def read_log_tail(path: Path, lines: int = 30, width: int | None = 500) -> str:
+    """The last lines of an engine's log, *width* characters each; invalid UTF-8 is shown as replacement characters."""
     try:
         with path.open("rb") as file:
             file.seek(0, os.SEEK_END)
@@ -255,7 +255,7 @@ def read_log_tail(path: Path, lines: int = 30) -> str:
             text = printable(file.read().decode("utf-8", "replace"))
     except OSError:
         return ""
-    return "\n".join(line[:500] for line in text.splitlines()[-lines:])
+    return "\n".join(line[:width] for line in text.splitlines()[-lines:])
 
 
 def printable(text: str) -> str:

@@ -105,8 +105,10 @@ class Readiness:
             return False
         finally:
             connection.close()
-        self.last_answer = f"{endpoint.path} {response.status}"
-        return endpoint.success(response.status, body)
+        success = endpoint.success(response.status, body)
+        words = "" if success or response.status != 200 else f" with {body[:100].decode('utf-8', 'replace')}"
+        self.last_answer = f"{endpoint.path} {response.status}{words}"
+        return success
 
     def _succeed(self, endpoint: Endpoint, when: float, failed_at: float | None) -> None:
         with self._lock:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 #: Version of the JSON lines. A reader refuses lines of a newer version.
-RECORD_VERSION = 1
+RECORD_VERSION = 2
 
 INSTANTS = ("start", "listen", "ready", "first_token", "first_text", "first_done", "warmed", "stopped")
 
@@ -27,7 +27,8 @@ class Value:
 
 @dataclass(frozen=True)
 class Request:
-    """One streamed request. ``kind`` is first, warmup or warm."""
+    """One streamed request. ``kind`` is first, warmup or warm; before, for what came before a wake,
+    with offsets below zero."""
 
     kind: str
     index: int
@@ -42,6 +43,22 @@ class Request:
     finish_reason: str | None = None
     attempts: int = 1
     error: str | None = None
+    #: The engine's own time to first token of this request, seconds, from its metrics.
+    engine_ttft: float | None = None
+
+    def shifted(self, seconds: float) -> Request:
+        """The same with every offset *seconds* later, for a start that is earlier by them."""
+
+        def moved(offset: float | None) -> float | None:
+            return None if offset is None else offset + seconds
+
+        return dataclasses.replace(
+            self,
+            sent=self.sent + seconds,
+            first_token=moved(self.first_token),
+            first_text=moved(self.first_text),
+            done=moved(self.done),
+        )
 
     @property
     def ttft(self) -> float | None:

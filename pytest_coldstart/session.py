@@ -9,14 +9,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
 from pytest_coldstart import environment
 from pytest_coldstart.coldness import TIERS
 from pytest_coldstart.engines import EngineRegistry
-from pytest_coldstart.engines.base import Engine, Model
+from pytest_coldstart.engines.base import Engine, EngineError, Model, ModelMissing
 from pytest_coldstart.handle import ColdBoot
 from pytest_coldstart.markers import ColdstartMark
 from pytest_coldstart.matrix import MatrixCell
@@ -34,10 +34,13 @@ from pytest_coldstart.warmup import WARMUPS
 NAME = "coldstart-session"
 
 #: Options without which another run would make other boots or judge them otherwise.
-_FLAGS = ("--coldstart-parallel",)
+_FLAGS = ("--coldstart-parallel", "--coldstart-cpu")
 _REPEATED = (
     *_FLAGS,
-    *(f"--coldstart-{name}" for name in ("slo", "rounds", "store", "boot-timeout", "hang-timeout", "phase-deadline")),
+    *(
+        f"--coldstart-{name}"
+        for name in ("slo", "rounds", "store", "boot-timeout", "hang-timeout", "phase-deadline", "python")
+    ),
     *("-c", "--config-file", "--rootdir", "-o", "--override-ini", "-p"),
 )
 
@@ -107,21 +110,44 @@ class Session:
         found = param.engine.availability(cell)
         reason, enable = (found.reason, found.enable) if not found.ok else param.missing
         if not reason:
-            return param.engine
-        text = f"engine {param.engine.name!r}: {reason}; to enable: {enable}"
-        if param.engine.name in self.settings.require:
+            reason, enable = self._wrong_device(param.engine.device(cell))
+        if reason:
+            self._refuse(param.engine, reason, enable)
+        return param.engine
+
+    def _wrong_device(self, device: str) -> tuple[str, str]:
+        """Why a build for *device* is not booted here, and what enables it; empty where it is."""
+        if device == "gpu" and not environment.has_gpu():
+            return (
+                "its build is for GPUs and no NVIDIA GPU is visible here",
+                "run it on a GPU host, or give a CPU build",
+            )
+        if device == "cpu" and not self.settings.cpu:
+            return "its build is for CPUs, whose times say nothing of a GPU's", "--coldstart-cpu"
+        return "", ""
+
+    def _refuse(self, engine: Engine, reason: str, enable: str) -> NoReturn:
+        """Skip, or fail where the engine is required."""
+        text = f"engine {engine.name!r}: {reason}; to enable: {enable}"
+        if engine.name in self.settings.require:
             pytest.fail(f"{text} (it is required by --coldstart-require)", pytrace=False)
         pytest.skip(text)
 
     def plan(self, param: CellParam) -> Plan:
         settings, mark, cell = self.settings, param.mark, param.matrix.cell
         assert param.model is not None
+        try:
+            model = param.model.made()
+        except ModelMissing as error:
+            self._refuse(param.engine, str(error), error.enable)
+        except (EngineError, OSError) as error:
+            pytest.fail(f"engine {param.engine.name!r}: its model could not be made: {error}", pytrace=False)
         return Plan(
             cell=cell,
             cell_id=param.matrix.id,
             nodeid="",
             engine=param.engine,
-            model=param.model,
+            model=model,
             warmup=param.matrix.warmup,
             rounds=settings.rounds_override or mark.rounds or settings.rounds,
             requests=mark.requests,
@@ -252,7 +278,7 @@ class Session:
         from pytest_coldstart.doctor import engine_line
         from pytest_coldstart.report.terminal import header
 
-        engines = [engine_line(engine) for engine in self.engines.all()]
+        engines = [engine_line(engine, self.settings.pythons.get(engine.name)) for engine in self.engines.all()]
         names = environment.gpu_names()
         possible = [tier for tier in TIERS if any(tier in engine.tiers for engine in self.engines.all())]
         return header(

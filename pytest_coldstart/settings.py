@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +37,8 @@ class Settings:
     deadlines: Mapping[str, float]
     hang_timeout: float
     require: tuple[str, ...]
+    pythons: Mapping[str, str]
+    cpu: bool
     slo_command_line: tuple[Bound, ...]
     slo_ini: tuple[Bound, ...]
     slo_default: tuple[Bound, ...]
@@ -62,6 +66,8 @@ class Settings:
             deadlines=dict(reader.many("phase-deadline", _deadline)),
             hang_timeout=reader.one("hang-timeout", units.parse_duration),
             require=reader.many("require", lambda text: _one_of(text, names)),
+            pythons=dict(reader.many("python", lambda text: _python(text, names, config.invocation_params.dir))),
+            cpu=reader.flag("cpu"),
             slo_command_line=reader.bounds("command line"),
             slo_ini=reader.bounds("ini"),
             slo_default=tuple(parse_bound(text, "default", TIERS) for text in DEFAULTS),
@@ -138,6 +144,20 @@ def _count(text: str) -> int:
     if number < 1:
         raise ValueError(f"{text!r} is not a whole number from 1")
     return number
+
+
+def _python(text: str, engines: Sequence[str], here: Path) -> tuple[str, str]:
+    """``vllm=env/bin/python`` -> the engine and an absolute path, links kept: a venv is found by its link."""
+    name, equals, path = text.partition("=")
+    if not equals or not path.strip():
+        raise ValueError(f"{text!r} is not of the form ENGINE=PATH, such as vllm=env/bin/python")
+    engine = _one_of(name.strip(), engines)
+    found = shutil.which(path.strip()) if "/" not in path else str(here / _path(path.strip()))
+    if found is None or not Path(found).is_file() or not os.access(found, os.X_OK):
+        inner = here / path.strip() / "bin" / "python"
+        hint = f"did you mean {inner}?" if inner.is_file() else "give the interpreter of the engine's environment"
+        raise ValueError(f"{path.strip()!r} is no executable file; {hint}")
+    return engine, str(here / found)
 
 
 def _deadline(text: str) -> tuple[str, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pytest_coldstart import benchmark
 from pytest_coldstart.engines import EngineError, EngineRegistry
 from pytest_coldstart.hooks import Hooks
 from pytest_coldstart.session import NAME, Session, register_extensions
@@ -27,4 +28,6 @@ def enable(config: pytest.Config) -> None:
             check(session.home.database)
     except (EngineError, StoreError, ValueError) as error:
         raise pytest.UsageError(f"coldstart: {error}") from None
+    # Before the hooks: what is registered later is called earlier, and our table comes first.
+    config.pluginmanager.register(benchmark.Rows(session), benchmark.NAME)
     config.pluginmanager.register(Hooks(session), NAME)

@@ -8,14 +8,16 @@ import time
 from collections.abc import Callable, Mapping
 
 from pytest_coldstart.errors import BootFailed
+from pytest_coldstart.exchange import Exchange
 from pytest_coldstart.observe import proc
 from pytest_coldstart.plan import DEADLINES, Plan
 from pytest_coldstart.ports import listeners, listening_inodes, owner
 from pytest_coldstart.process import SupervisorLost, Tree, exit_words
-from pytest_coldstart.readiness import Readiness
 
 #: Below this share of one core an engine counts as doing nothing: answering our polls costs that.
 IDLE_CPU = 0.02
+#: Characters of the engine's last line that a message shows.
+_LAST_LINE = 200
 
 
 class Watch:
@@ -25,18 +27,21 @@ class Watch:
         self,
         plan: Plan,
         tree: Tree,
-        readiness: Readiness,
+        exchange: Exchange,
         observer: proc.TreeObserver,
         port: int,
         instants: Mapping[str, float],
         progress: Callable[[float, str, str], None],
+        origin: float,
+        deadlines: Mapping[str, float],
+        mask: Callable[[str], str],
     ) -> None:
-        self.plan, self.tree, self.readiness, self.observer = plan, tree, readiness, observer
+        self.plan, self.tree, self.observer, self.deadlines = plan, tree, observer, deadlines
+        self.exchange, self.readiness = exchange, exchange.readiness
         self.port, self.instants, self.progress = port, instants, progress
-        self.last_refusal = ""
         self.port_checked = False
-        assert tree.start_time is not None
-        self.origin = tree.start_time
+        self.origin = origin
+        self._mask = mask
         self._active = time.monotonic()
         self._activity = (0, 0, 0)
         self._cpu = (time.monotonic(), 0.0)
@@ -89,7 +94,7 @@ class Watch:
 
     def _check_deadlines(self, elapsed: float) -> None:
         for name in DEADLINES:
-            limit = self.plan.deadlines.get(name)
+            limit = self.deadlines.get(name)
             if limit is not None and self._instant(name, elapsed) > limit:
                 raise BootFailed(
                     "deadline",
@@ -151,8 +156,9 @@ class Watch:
         words = f"after {reached[-1]!r}" if reached else "before it listened"
         if not self._reached("ready") and self.readiness.last_answer:
             words += f"; last answer: {self.readiness.last_answer}"
-        if self.last_refusal and not self._reached("first_done"):
-            words += f"; first request refused: {self.last_refusal}"
+        if self.exchange.last_refusal and not self._reached("first_done"):
+            words += f"; first request refused: {self.exchange.last_refusal}"
         if self.tree.last_line:
-            words += f"; last line: {self.tree.last_line!r}"
+            # What is known of it is cut already: masked first and cut again, no half of a secret is shown.
+            words += f"; last line: {self._mask(self.tree.last_line)[:_LAST_LINE]!r}"
         return words

@@ -1,8 +1,10 @@
 """A small real server for faults that no real engine gives on demand: standard library alone.
 
 Run as ``python fake_engine.py --port N --fault NAME``. It speaks ``/health``, ``/v1/models``,
-``/v1/completions`` and ``/v1/chat/completions`` (server-sent events, with usage) and has the
-one fault named; parameters say how long, how many or where.
+``/v1/completions`` and ``/v1/chat/completions`` (server-sent events, with usage), ``/metrics``,
+``/sleep``, ``/wake_up`` and ``/is_sleeping``, and has the one fault named; parameters say how
+long, how many or where. Into its journal it writes what it did and when, by the clock that all
+processes of the host share.
 """
 
 from __future__ import annotations
@@ -59,7 +61,11 @@ IN_ANSWER = (
     "http_500",
     "http_500_after_first",
     "cut_stream",
+    "ready_too_early",
 )
+ASLEEP = ("refuses_sleep", "never_sleeps", "dies_at_sleep", "refuses_wake", "never_wakes", "dies_at_wake")
+#: The histogram in /metrics.
+HISTOGRAM = "fake:time_to_first_token_seconds"
 
 
 class Server(ThreadingHTTPServer):
@@ -67,6 +73,17 @@ class Server(ThreadingHTTPServer):
     arguments: argparse.Namespace
     started: float
     answered = 0
+    asleep = False
+    woken_at = 0.0
+    ttfts: list[float]
+    noted: set[str]
+
+    def note(self, event: str, once: bool = True, **more: Any) -> None:
+        """A line in the journal; of what is asked again and again, the first time alone."""
+        if self.arguments.journal and not (once and event in self.noted):
+            self.noted.add(event)
+            with self.arguments.journal.open("a") as file:
+                file.write(json.dumps({"event": event, "t": time.monotonic(), **more}) + "\n")
 
     def server_bind(self) -> None:
         socketserver.TCPServer.server_bind(self)  # without the DNS question of HTTPServer
@@ -92,19 +109,44 @@ class Handler(BaseHTTPRequestHandler):
         if arguments.fault == "health_503_a_while" and self.age < arguments.seconds:
             self.whole(503, {"error": {"message": "Loading model"}})
         elif self.path == "/health":
+            self.server.note("health")
             self.whole(200, {"status": "ok"})
         elif self.path == "/v1/models":
+            if arguments.fault == "ready_too_early" and self.age < arguments.seconds / 2:
+                self.whole(503, {"error": {"message": "Loading model"}})
+                return
+            self.server.note("models")
             self.whole(200, {"object": "list", "data": [{"id": "fake", "object": "model"}]})
+        elif self.path == "/metrics" and not arguments.no_metrics:
+            ttfts = self.server.ttfts
+            lines = f"{HISTOGRAM}_sum {sum(ttfts)!r}\n{HISTOGRAM}_count {len(ttfts)}\n" if ttfts else "# none yet\n"
+            self.plain(lines)
+        elif self.path == "/is_sleeping":
+            waking = time.monotonic() < self.server.woken_at + arguments.wake_wait
+            self.whole(200, {"is_sleeping": self.server.asleep or waking})
         else:
             self.whole(404, {"error": {"message": "no such path"}})
 
     def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        content = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.path.startswith(("/sleep", "/wake_up")):
+            self.sleep_or_wake()
+            return
+        begun = time.monotonic()
+        body = json.loads(content)
         fault, arguments = self.server.arguments.fault, self.server.arguments
         chat = self.path == "/v1/chat/completions"
         count = int(body["max_tokens"])
         self.server.answered += 1
         time.sleep(arguments.first_wait)
+        if self.server.answered == 1:
+            time.sleep(arguments.first_request_wait)
+        if fault == "ready_too_early":
+            time.sleep(max(0.0, arguments.seconds - self.age))
+        if self.server.asleep:
+            self.whole(500, {"error": {"message": "asked while asleep"}})
+            return
+        self.begun = begun
         if fault == "healthy_but_hangs":
             time.sleep(1000)
         elif fault == "refuses_a_while" and self.age < arguments.seconds:
@@ -119,6 +161,27 @@ class Handler(BaseHTTPRequestHandler):
             self.whole(200, {"choices": [{"text": "all at once", "finish_reason": "length"}]})
         else:
             self.stream(chat, count)
+
+    def sleep_or_wake(self) -> None:
+        fault, server = self.server.arguments.fault, self.server
+        verb = "sleep" if self.path.startswith("/sleep") else "wake"
+        server.note(verb, once=False, path=self.path)
+        if fault == f"dies_at_{verb}":
+            die(REASON, 9)
+        if fault == f"refuses_{verb}":
+            self.whole(500, {"error": {"message": ERROR_WORDS}})
+            return
+        if verb == "sleep":
+            server.asleep = fault != "never_sleeps"
+        elif fault != "never_wakes":
+            server.asleep, server.woken_at = False, time.monotonic()
+        self.whole(200, {"status": "done"})
+
+    def plain(self, text: str) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text.encode())
 
     def whole(self, status: int, data: Any) -> None:
         body = json.dumps(data).encode()
@@ -154,6 +217,9 @@ class Handler(BaseHTTPRequestHandler):
             if first:
                 time.sleep(arguments.gap)
             words = "".join(f" word{index}" for index in range(first, min(first + at_once, made)))
+            if not first:  # before it is sent: nobody can have seen it earlier
+                ttft = time.monotonic() - self.begun
+                self.server.note("token", once=False, ttft=ttft)
             self.choice({"delta": {"content": words}} if chat else {"text": words})
             if fault == "die_after_first_token":
                 die(REASON, 9)
@@ -169,6 +235,7 @@ class Handler(BaseHTTPRequestHandler):
         self.choice({"delta": {}} if chat else {"text": ""}, finish)
         usage = {"prompt_tokens": 7, "completion_tokens": made, "total_tokens": 7 + made}
         self.event(json.dumps({"object": "text_completion", "choices": [], "usage": usage}))
+        self.server.ttfts.append(ttft)
         self.event("[DONE]")
 
     def choice(self, content: dict[str, Any], finish: str | None = None) -> None:
@@ -261,9 +328,13 @@ def share_memory(arguments: argparse.Namespace) -> list[Any]:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--fault", default="none", choices=(*AT_START, *IN_ANSWER))
+    parser.add_argument("--fault", default="none", choices=(*AT_START, *IN_ANSWER, *ASLEEP))
     parser.add_argument("--gap", type=float, default=0.0, help="seconds between two tokens")
     parser.add_argument("--first-wait", type=float, default=0.0, help="seconds before the first token")
+    parser.add_argument("--first-request-wait", type=float, default=0.0, help="the same for the first request alone")
+    parser.add_argument("--wake-wait", type=float, default=0.0, help="seconds from the request to wake to awake")
+    parser.add_argument("--no-metrics", action="store_true")
+    parser.add_argument("--journal", type=Path, help="where it writes what it did and when")
     parser.add_argument("--seconds", type=float, default=1.0, help="how long a fault that passes lasts")
     parser.add_argument("--count", type=int, default=1, help="MiB of noise, or requests answered before the fault")
     parser.add_argument("--name", default="fake", help="begin of the names in /dev/shm")
@@ -274,6 +345,7 @@ def main() -> None:
     server = Server(("127.0.0.1", arguments.port), Handler)
     server.arguments = arguments
     server.started = time.monotonic()
+    server.ttfts, server.noted = [], set()
     if arguments.fault == "listen_and_hang":
         time.sleep(1000)
     server.serve_forever(0.05)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pytest_coldstart.metrics import METRICS, Metric, MetricRegistry, measure, median, percentile, skewness
@@ -47,6 +49,11 @@ def values(boot: BootRecord) -> dict[str, float | None]:
         ("warm_ttft_max", 0.6),
         ("ttft_jitter", 0.4),
         ("ready_gap", 2.0),  # the first token against the earliest endpoint that said ready
+        ("health_gap", 0.5),
+        ("models_gap", 2.0),
+        ("readiness_lie", 1.75),  # ready_gap less the time to first token of a warmed engine
+        ("engine_ttft_p50", None),
+        ("ttft_difference", None),
         ("poll_delay", 0.02),
         ("stop_time", 0.4),
         ("peak_rss", 5000),
@@ -74,6 +81,29 @@ def test_of_a_hundred_requests_the_p99_is_the_99th_and_the_jitter_counts_from_it
     assert found["warm_ttft_p50"] == pytest.approx(0.0505)
     assert found["ttft_jitter"] == pytest.approx(0.0485)
     assert found["warm_ttft_max"] == pytest.approx(0.1)
+
+
+def test_the_engines_own_times_are_those_of_the_same_requests_and_of_those_it_knows() -> None:
+    """Of 0.1, 0.2 and 0.6 s by the client it knows two: 0.05 and 0.4 s. The judged request is not among them."""
+    judged, *timed = warm(0.25, 0.1, 0.2, 0.6)
+    known = [replace(judged, engine_ttft=9.0), replace(timed[0], engine_ttft=0.05), timed[1]]
+    found = measure(record("b", requests=(*known, replace(timed[2], engine_ttft=0.4))))
+    assert found["engine_ttft_p50"] == Value(pytest.approx(0.225), "metrics")
+    assert found["ttft_difference"] == Value(pytest.approx(0.125), "client, metrics")  # of 0.05 and 0.2
+
+
+def test_of_an_engine_that_was_woken_the_use_of_its_whole_life_is_no_measurement() -> None:
+    found = measure(replace(BOOT, tier="wake", usage=Usage()))
+    for name in ("peak_rss", "minor_faults", "major_faults", "cpu_time", "bytes_read", "load_throughput"):
+        assert found[name].value is None
+        assert "woken" in (found[name].reason or "")
+
+
+def test_an_endpoint_that_is_not_watched_has_no_gap() -> None:
+    found = measure(record("b", endpoints={"health": 1.0}, instants={"start": 0.0, "first_token": 2.0}))
+    assert found["health_gap"].value == 1.0
+    assert found["models_gap"].value is None
+    assert "'models'" in (found["models_gap"].reason or "")
 
 
 def test_a_failed_boot_has_no_value_but_its_reason() -> None:

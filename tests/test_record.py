@@ -63,3 +63,22 @@ def test_residency_is_the_share_of_all_bytes_and_unknown_where_one_file_is() -> 
     assert Evidence(weights=(file(300, 300), file(100, 0))).resident_fraction == 0.75
     assert Evidence(weights=(file(300, 300), file(100, None))).resident_fraction is None
     assert Evidence().resident_fraction is None
+
+
+def test_a_record_of_version_1_is_read_with_what_came_later_unknown() -> None:
+    """Version 1 had no engine_ttft of a request and no file system of a model."""
+    data = json.loads(json.dumps(FULL.to_dict()))
+    for request in data["requests"]:
+        del request["engine_ttft"]
+    data["model"].pop("filesystem", None)
+    found = BootRecord.from_dict(data)
+    assert {request.engine_ttft for request in found.requests} == {None}
+    assert [request.ttft for request in found.requests] == [request.ttft for request in FULL.requests]
+    assert "filesystem" not in found.model
+
+
+def test_a_request_is_moved_with_all_its_offsets_and_no_more() -> None:
+    request = Request("before", 0, 1.0, 1.5, None, 2.0, completion_tokens=16, engine_ttft=0.25)
+    moved = request.shifted(-3.0)
+    assert (moved.sent, moved.first_token, moved.first_text, moved.done) == (-2.0, -1.5, None, -1.0)
+    assert (moved.ttft, moved.completion_tokens, moved.engine_ttft) == (0.5, 16, 0.25)

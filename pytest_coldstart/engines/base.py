@@ -6,23 +6,22 @@ which endpoint tells the truth, how it wants a request. It holds no state of a b
 
 from __future__ import annotations
 
+import difflib
 import hashlib
-import importlib.metadata
-import json
-import platform
+import re
 import shutil
-import subprocess
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
 
+from pytest_coldstart import residency
 from pytest_coldstart.cell import Cell
 from pytest_coldstart.client import Dialect
+from pytest_coldstart.engines.interpreter import large_libraries, versions_of
 from pytest_coldstart.readiness import Endpoint
 
 #: Tiers that need nothing of the engine but a launch.
@@ -55,24 +54,36 @@ class Option:
 
 @dataclass(frozen=True)
 class Model:
-    """The weights of a boot: the name in a suite, the name the engine serves it by, its files."""
+    """The weights of a boot: the name in a suite, the name the engine serves it by, its files.
+
+    ``pending`` makes the model: it is called once its cell is about to boot, not at collection.
+    """
 
     name: str
     served: str
     files: tuple[Path, ...] = ()
     path: Path | None = None
+    pending: Callable[[], Model] | None = None
+
+    def made(self) -> Model:
+        """The model with its files.
+
+        :raises ModelMissing: what makes it is not installed.
+        """
+        return self.pending() if self.pending else self
 
     @property
     def bytes(self) -> int:
         return sum(file.stat().st_size for file in self.files)
 
     def describe(self) -> dict[str, Any]:
-        """Name, bytes and digest; the digest is over the content of every file."""
+        """Name, bytes, digest and file system type; the digest is over the content of every file."""
         return {
             "name": self.name,
             "path": str(self.path) if self.path else None,
             "bytes": self.bytes if self.files else None,
             "digest": _content_digest(tuple((str(f), f.stat().st_mtime_ns, f.stat().st_size) for f in self.files)),
+            "filesystem": residency.filesystem(self.files[0]) if self.files else None,
         }
 
 
@@ -120,6 +131,24 @@ class LaunchSpec:
     cache_home: Path
 
 
+@dataclass(frozen=True)
+class Call:
+    """A path that is POSTed, with a body in JSON if it has one."""
+
+    path: str
+    body: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class SleepCalls:
+    """How an engine is put to sleep and, call by call, woken; endpoints that tell which it is."""
+
+    sleep: Call
+    wake: tuple[Call, ...]
+    asleep: Endpoint
+    awake: Endpoint
+
+
 class Engine(ABC):
     """One serving system. Subclass it, name it in the entry point group ``pytest_coldstart.engines``."""
 
@@ -128,6 +157,8 @@ class Engine(ABC):
     title: ClassVar[str]
     #: Distributions whose metadata tells the engine's version, the first one names it.
     distributions: ClassVar[tuple[str, ...]] = ()
+    #: Any one of these is the engine; empty: the first of ``distributions``.
+    one_of: ClassVar[tuple[str, ...]] = ()
     options: ClassVar[Mapping[str, Option]] = {}
     #: The model of a cell that names none.
     default_model: ClassVar[str | None] = None
@@ -139,6 +170,10 @@ class Engine(ABC):
     )
     #: Where the engine exposes Prometheus text, if anywhere.
     metrics_path: ClassVar[str | None] = None
+    #: The engine's own histogram of the time to first token, seconds, if it has one there.
+    ttft_histogram: ClassVar[str | None] = None
+    #: Whether options that are not named above are passed to the engine as they are.
+    passes_options: ClassVar[bool] = False
     #: What a user of this engine should know, one sentence each.
     traps: ClassVar[tuple[str, ...]] = ()
     #: Whether its processes are Python: then bytecode is one of its caches.
@@ -157,8 +192,7 @@ class Engine(ABC):
         for name, value in cell.options.items():
             option = self.options.get(name)
             if option is None:
-                valid = ", ".join(sorted(self.options)) or "none"
-                problems.append(f"engine {self.name!r} has no option {name!r}; valid options: {valid}")
+                problems += self._unknown(name)
             elif problem := option.problem(value):
                 problems.append(f"engine {self.name!r}, option {name!r}: {problem}")
         if cell.tier not in self.tiers:
@@ -172,30 +206,48 @@ class Engine(ABC):
         if problems:
             raise EngineError("; ".join(problems))
 
+    def _unknown(self, name: str) -> list[str]:
+        """What is wrong with an option that the adapter does not name."""
+        near = difflib.get_close_matches(name, self.options, n=1, cutoff=0.8)
+        if self.passes_options and not near and re.fullmatch(r"[a-z][a-z0-9_]*", name):
+            return []
+        flag = name.strip("-").replace("-", "_").lower()
+        if self.passes_options and not near and re.fullmatch(r"[a-z][a-z0-9_]*", flag):
+            near = [flag]  # a flag as it stands on a command line
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        valid = ", ".join(sorted(self.options)) or "none"
+        return [f"engine {self.name!r} has no option {name!r}; {hint}valid options: {valid}"]
+
     def availability(self, cell: Cell) -> Availability:
         """Whether this cell's interpreter or command has the engine. Imports nothing of it."""
         if cell.command:
             return command_availability(cell.command)
         python = cell.python or sys.executable
-        versions = versions_of(python, self.distributions)
+        versions = versions_of(python, self.distributions, cell.env.get("PYTHONPATH"))
         if versions is None:
             return Availability(
                 False, reason=f"the interpreter {python} does not exist or does not run", enable="fix python="
             )
-        if self.distributions and self.distributions[0] not in versions:
+        wanted = self.one_of or self.distributions[:1]
+        found = next((name for name in wanted if name in versions), None)
+        if wanted and found is None:
             where = f" in {cell.python}" if cell.python else ""
             return Availability(
                 False,
-                reason=f"the distribution {self.distributions[0]!r} is not installed{where}",
+                reason=f"the distribution {wanted[0]!r} is not installed{where}",
                 enable=self.install,
             )
-        return Availability(True, versions.get(self.distributions[0]) if self.distributions else None)
+        return Availability(True, versions.get(found) if found else None)
 
     def versions(self, cell: Cell) -> dict[str, str]:
         """Versions of the engine's distributions and of its interpreter, asked of that interpreter."""
         if cell.command:
             return {}
-        return versions_of(cell.python or sys.executable, self.distributions) or {}
+        return versions_of(cell.python or sys.executable, self.distributions, cell.env.get("PYTHONPATH")) or {}
+
+    def device(self, cell: Cell) -> str:
+        """``gpu`` or ``cpu`` where the engine's build is meant for one of them, else ``any``."""
+        return "any"
 
     @abstractmethod
     def model(self, cell: Cell) -> Model:
@@ -227,6 +279,15 @@ class Engine(ABC):
         """Large library files of the engine, evicted where the tier says so."""
         return []
 
+    def large_libraries(self, cell: Cell, prefixes: Sequence[str]) -> list[Path]:
+        """Shared libraries of at least 1 MB in the cell's environment, of distributions by the beginning of their names."""
+        found = large_libraries(cell.python or sys.executable, tuple(prefixes), cell.env.get("PYTHONPATH"))
+        return [Path(path) for path in found]
+
+    def sleep_calls(self, cell: Cell) -> SleepCalls | None:
+        """How the engine sleeps and wakes, for the tier ``wake``."""
+        return None
+
     def endpoints_for(self, cell: Cell) -> tuple[Endpoint, ...]:
         """The endpoints of this cell, where an option may move them."""
         return self.endpoints
@@ -249,40 +310,6 @@ class ModelMissing(EngineError):
     def __init__(self, reason: str, enable: str) -> None:
         super().__init__(reason)
         self.enable = enable
-
-
-_ASK = """
-import importlib.metadata as m, json, platform, sys
-found = {"python": platform.python_version()}
-for name in sys.argv[1:]:
-    try:
-        found[name] = m.version(name)
-    except m.PackageNotFoundError:
-        pass
-print(json.dumps(found))
-"""
-
-
-@lru_cache(maxsize=64)
-def versions_of(python: str, distributions: Sequence[str]) -> dict[str, str] | None:
-    """Versions in another interpreter's environment, by its metadata; None if it does not run."""
-    if python == sys.executable:
-        return _own_versions(distributions)
-    try:
-        done = subprocess.run(
-            [python, "-c", _ASK, *distributions], capture_output=True, text=True, timeout=60, check=False
-        )
-        return dict(json.loads(done.stdout)) if done.returncode == 0 else None
-    except (OSError, ValueError, subprocess.TimeoutExpired):
-        return None
-
-
-def _own_versions(distributions: Sequence[str]) -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for name in distributions:
-        with suppress(importlib.metadata.PackageNotFoundError):
-            found[name] = importlib.metadata.version(name)
-    return found
 
 
 def command_availability(command: Sequence[str]) -> Availability:

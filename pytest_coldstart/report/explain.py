@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Sequence
+from pathlib import PurePath
 
 from pytest_coldstart import units
 from pytest_coldstart.metrics import METRICS
-from pytest_coldstart.record import BootRecord
+from pytest_coldstart.record import BootRecord, Cache
 from pytest_coldstart.slo import Verdict
 
 #: Consecutive instants, and what happens between them.
@@ -18,6 +19,21 @@ PARTS = (
     ("ready", "first_token", "ready to first token"),
     ("first_token", "first_done", "first token to first answer"),
 )
+
+
+#: Last instant reached -> the phase in which a boot failed.
+FAILED_AT = {
+    "": "start",
+    "start": "start, before it listened",
+    "listen": "loading, before it was ready",
+    "ready": "first_request",
+    "first_token": "first_request",
+    "first_text": "first_request",
+    "first_done": "warmup",
+    "warmed": "warm requests",
+}
+#: Kinds of failure that say more of the phase than the last instant does.
+FAILED_IN = {"sleep": "sleep, before the wake that is timed", "wake": "wake"}
 
 
 def parts(record: BootRecord) -> list[tuple[str, float]]:
@@ -74,15 +90,24 @@ def evidence_lines(record: BootRecord) -> list[str]:
         before = "residency unknown" if share is None else f"{share:.1%} resident before the start"
         read = "unknown" if evidence.tree_read_bytes is None else units.show(evidence.tree_read_bytes, "B")
         lines.append(f"weights: {size}, {before}; read from storage by the tree: {read}")
-    lines += [
-        f"cache {cache.name}: {cache.before.files} files before, {cache.after.files if cache.after else '?'} after, "
-        f"{cache.new_files} new"
-        for cache in record.caches
-    ]
+    lines += [f"cache {cache.name}: {cache_words(cache)}" for cache in record.caches]
     lines += [f"unprovable: {text}" for text in evidence.unprovable]
     if record.load_average is not None:
         lines.append(f"host: load average {record.load_average:.2f} at the start")
     return lines
+
+
+def cache_words(cache: Cache) -> str:
+    """Whether a boot hit one cache: what it found there, and what it wrote all the same."""
+    before = cache.before.files
+    if cache.after is None or cache.new_files is None:
+        return f"{before} files before"
+    if not before:
+        return f"empty before, {cache.new_files} files written" if cache.new_files else "empty and not used"
+    if not cache.new_files:
+        return f"hit: {before} files before, none written"
+    names = ", ".join(PurePath(name).name[:40] for name in cache.new_names[:3])
+    return f"hit in part: {before} files before, {cache.new_files} written again or anew ({names})"
 
 
 def notes(records: Sequence[BootRecord]) -> list[str]:
@@ -93,11 +118,10 @@ def notes(records: Sequence[BootRecord]) -> list[str]:
             found[f"unprovable: {text}"] = None
         if record.stop.port_free is False:
             found[f"round {record.round}: the port was still in use after the stop"] = None
-        for cache in record.caches:
-            if record.evidence.state.get("caches") == "kept" and cache.before.files and cache.new_files:
-                found[f"round {record.round}: cache {cache.name} was full and grew again: {cache.new_files} files"] = (
-                    None
-                )
+        if record.evidence.state.get("caches") == "kept":
+            words = [f"{cache.name} {cache_words(cache)}" for cache in record.caches if cache.before.files]
+            if words:
+                found[f"round {record.round}: caches: {'; '.join(words)}"] = None
     return list(found)
 
 
@@ -125,11 +149,12 @@ def failed_boot(record: BootRecord, nodeid: str, extra: Sequence[str], logs_kept
     """The failure text of a cell with a boot that did not come up."""
     failure = record.failure
     assert failure is not None
+    phase = FAILED_IN.get(failure.kind) or FAILED_AT.get(failure.instant, failure.instant)
     lines = [
         f"boot failed ({failure.kind}): {record.engine} {record.cell_id}, tier {record.tier}, round {record.round}",
         "",
         f"  {failure.message}",
-        f"  last instant reached: {failure.instant or 'none'}",
+        f"  failed at {phase}; last instant reached: {failure.instant or 'none'}",
         f"  command: {shlex.join(record.command)}",
         "evidence:",
         *(f"  {line}" for line in evidence_lines(record)),

@@ -14,6 +14,7 @@ OPTIONS = (
         "--coldstart-phase-deadline=INSTANT=DURATION",
     ),
     *("--coldstart-hang-timeout=DURATION", "--coldstart-require=ENGINE", "--coldstart-slo=BOUND"),
+    *("--coldstart-python=ENGINE=PATH", "--coldstart-cpu"),
     *("--coldstart-keep-logs=WHICH", "--coldstart-parallel", "--coldstart-allow-empty"),
 )
 

@@ -28,7 +28,7 @@ def test_a(cold_boot):
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(
         [
-            "coldstart: store *coldstart.duckdb; GPUs: *; tiers: pristine, scale_out, redeploy, restart",
+            "coldstart: store *coldstart.duckdb; GPUs: *; tiers: pristine, scale_out, redeploy, restart, wake",
             "coldstart: engines: *openai*",
             "*::test_a[[]restart] PASSED*",
             "*= cold start =*",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import duckdb
@@ -10,7 +11,7 @@ import pytest
 
 from tests.plugin.conftest import Inner, text_of
 
-ENGINES = "llamacpp, openai"
+ENGINES = "llamacpp, openai, transformers, vllm"
 TIERS = "pristine, scale_out, redeploy, restart"
 
 #: option, value, what the message says of it beside the option's name
@@ -19,6 +20,15 @@ WRONG = (
     ("engine", "openai,vlm", ("'vlm'", ENGINES)),
     ("tier", "cold", ("'cold'", TIERS)),
     ("require", "vlm", ("'vlm'", ENGINES)),
+    ("python", "vllm", ("'vllm' is not of the form ENGINE=PATH", "vllm=env/bin/python")),
+    ("python", "vllm=", ("'vllm=' is not of the form ENGINE=PATH",)),
+    ("python", "vlm=python3", ("'vlm'", ENGINES)),
+    ("python", "vllm=/no/such/python", ("'/no/such/python' is no executable file", "engine's environment")),
+    ("python", "vllm=no-such-python", ("'no-such-python' is no executable file",)),
+    ("python", "vllm=/usr", ("'/usr' is no executable file; give the interpreter",)),
+    ("python", f"vllm={sys.prefix}", (f"did you mean {sys.prefix}/bin/python?",)),
+    ("python", "vllm=~no-such-user/python", ("'~no-such-user/python'",)),
+    ("python", "vllm=/etc/passwd", ("'/etc/passwd' is no executable file",)),
     ("rounds", "0", ("'0'", "whole number from 1")),
     ("rounds", "-1", ("'-1'", "whole number from 1")),
     ("rounds", "x", ("'x'", "whole number from 1")),
@@ -108,6 +118,8 @@ coldstart_boot_timeout = 3min
 coldstart_phase_deadline = listen=30s
 coldstart_hang_timeout = 1500ms
 coldstart_require = llamacpp
+coldstart_python = openai={sys.executable}
+coldstart_cpu = true
 coldstart_slo = cold_start<=9s
 coldstart_keep_logs = all
 coldstart_parallel = true
@@ -127,6 +139,8 @@ coldstart_allow_empty = true
         "deadlines": {"listen": 30.0},
         "hang_timeout": 1.5,
         "require": ["llamacpp"],
+        "pythons": {"openai": sys.executable},
+        "cpu": True,
         "slo_command_line": [],
         "slo_ini": ["cold_start<=9s"],
         "slo_default": ["cold_start<=10s", "warm_first_token<=500ms", "fragmentation<=5%"],
@@ -135,6 +149,7 @@ coldstart_allow_empty = true
         "allow_empty": True,
     }
     words = "engine=llamacpp tier=redeploy,scale_out rounds=2 budget=1min boot-timeout=4s phase-deadline=ready=1h "
+    words += f"python=llamacpp={sys.executable} "
     words += "hang-timeout=2s require=openai slo=cold_start<=8s keep-logs=none store=from-line"
     result = inner.pytester.runpytest_subprocess(*base, *(f"--coldstart-{word}" for word in words.split()))
     assert result.ret == 0
@@ -151,6 +166,8 @@ coldstart_allow_empty = true
         "deadlines": {"ready": 3600.0},
         "hang_timeout": 2.0,
         "require": ["openai"],
+        "pythons": {"llamacpp": sys.executable},
+        "cpu": True,
         "slo_command_line": ["cold_start<=8s"],
         "slo_ini": ["cold_start<=9s"],
         "keep_logs": "none",

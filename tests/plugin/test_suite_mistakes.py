@@ -138,6 +138,42 @@ MISTAKES: dict[str, tuple[str, tuple[str, ...]]] = {
         "@pytest.mark.coldstart(engine='openai', command='serve {port}')",
         ("command='serve {port}' is not a list of words",),
     ),
+    "near_miss_of_vllm": (
+        "@pytest.mark.coldstart(engine='vllm', options={'max_num_seq': 1})",
+        ("engine 'vllm' has no option 'max_num_seq'; did you mean 'max_num_seqs'? valid options: ",),
+    ),
+    "near_miss_axis_of_vllm": (
+        "@pytest.mark.coldstart(engine='vllm', matrix={'enforce_eagre': [True]})",
+        ("unknown axis 'enforce_eagre'; did you mean 'enforce_eager'? valid axes: model, python",),
+    ),
+    "flag_of_vllm": (
+        "@pytest.mark.coldstart(engine='vllm', matrix={'--seed': [1]})",
+        ("engine 'vllm' has no option '--seed'; did you mean 'seed'?",),
+    ),
+    "reserved_option_of_vllm": (
+        "@pytest.mark.coldstart(engine='vllm', options={'port': 8000})",
+        ("engine 'vllm': option 'port' is set by the boot itself; the suite's model= and port= decide it",),
+    ),
+    "restore_of_vllm": (
+        "@pytest.mark.coldstart(engine='vllm', tier='restore')",
+        ("engine 'vllm' cannot boot at tier 'restore'; valid tiers: pristine, redeploy, restart, scale_out, wake",),
+    ),
+    "model_of_vllm": (
+        "@pytest.mark.coldstart(engine='vllm', model='./none')",
+        ("model './none': no such folder; valid models: 'random:qwen2-tiny'",),
+    ),
+    "cut_model_of_vllm": (
+        "@pytest.mark.coldstart(engine='vllm', model='cut')",
+        ("cut/model.safetensors is cut: it has 4 bytes and no header; copy it again",),
+    ),
+    "preset_of_transformers": (
+        "@pytest.mark.coldstart(engine='transformers', model='random:qwen')",
+        ("model 'random:qwen': unknown preset 'qwen'; valid presets: qwen2-tiny",),
+    ),
+    "wake_of_transformers": (
+        "@pytest.mark.coldstart(engine='transformers', tier='wake')",
+        ("engine 'transformers' cannot boot at tier 'wake'; valid tiers: pristine, redeploy, restart, scale_out",),
+    ),
     "param_of_two": (
         "@pytest.mark.coldstart(**ENGINE, matrix={'api': [pytest.param('chat', 2)]})",
         ("pytest.param in an axis takes one value, got 2",),
@@ -148,6 +184,9 @@ NO_FIXTURE = "the test asks for none of the fixtures that boot an engine: cold_b
 
 def test_every_mistake_is_found_at_its_line_before_anything_boots(inner: Inner) -> None:
     """One run over a module for each mistake, and one good module, which does not boot either."""
+    (inner.path / "cut").mkdir()
+    (inner.path / "cut" / "config.json").write_text("{}")
+    (inner.path / "cut" / "model.safetensors").write_bytes(b"\x08\0\0\0")
     (inner.path / "wrong.gguf").write_bytes(b"PK\x03\x04 a zip archive")
     lines: dict[str, int] = {}
     for name, (decorators, _) in MISTAKES.items():

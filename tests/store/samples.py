@@ -64,7 +64,7 @@ FULL = BootRecord(
         Phase("load_weights", 0.25, 1.0, "log"),
     ),
     requests=(
-        Request("first", 0, 1.3, 1.5, 1.6, 2.0, "d1", 9, 16, 17, "length", 2, None),
+        Request("first", 0, 1.3, 1.5, 1.6, 2.0, "d1", 9, 16, 17, "length", 2, None, 0.125),
         Request("warm", 0, 3.0, error="reset by peer"),
     ),
     caches=(

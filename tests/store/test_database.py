@@ -29,12 +29,15 @@ def held(path: Path, seconds: float, read_only: bool = False) -> Iterator[int]:
         finally:
             holder.kill()
 
+#: The schema that this version makes; one numbered migration a version.
+NEWEST = 2
+
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
     path = tmp_path / "s.duckdb"
     with connect(path) as con:
-        assert migrate(con) == 1
+        assert migrate(con) == NEWEST
     return path
 
 
@@ -44,12 +47,12 @@ def names(con: duckdb.DuckDBPyConnection) -> set[str]:
 
 def test_migrate_makes_the_tables_once(store: Path) -> None:
     with connect(store) as con:
-        assert migrate(con) == 1
+        assert migrate(con) == NEWEST
         assert names(con) == {
             *("run", "boot", "instant", "phase", "metric", "request", "cache", "verdict"),
             *("ingested", "schema_version"),
         }
-        assert con.execute("SELECT version FROM schema_version").fetchall() == [(1,)]
+        assert con.execute("SELECT version FROM schema_version").fetchall() == [(number,) for number in range(1, NEWEST + 1)]
         assert con.execute("SELECT count(*) FROM series").fetchall() == [(0,)]
 
 
@@ -70,10 +73,10 @@ def test_duckdb_1_5_can_read_the_file(store: Path) -> None:
 
 def test_a_newer_schema_is_refused(store: Path) -> None:
     with connect(store) as con:
-        con.execute("INSERT INTO schema_version VALUES (2, now()::TIMESTAMP)").fetchall()
-        with pytest.raises(StoreNewer, match="schema version 2, newer than 1"):
+        con.execute("INSERT INTO schema_version VALUES (99, now()::TIMESTAMP)").fetchall()
+        with pytest.raises(StoreNewer, match=f"schema version 99, newer than {NEWEST}"):
             migrate(con)
-    with pytest.raises(StoreNewer, match=r"s\.duckdb has schema version 2.*upgrade it"):
+    with pytest.raises(StoreNewer, match=r"s\.duckdb has schema version 99.*upgrade it"):
         check(store)
     with pytest.raises(StoreNewer):
         reader(store)
@@ -95,7 +98,7 @@ def test_a_failed_migration_leaves_nothing(tmp_path: Path, monkeypatch: pytest.M
 def test_an_older_store_is_migrated_for_a_reader(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from pytest_coldstart.store import database
 
-    steps = {**database.migrations(), 2: "CREATE TABLE later (x INTEGER)"}
+    steps = {**database.migrations(), NEWEST + 1: "CREATE TABLE later (x INTEGER)"}
     monkeypatch.setattr(database, "migrations", lambda: steps)
     with reader(store) as con:
         assert "later" in names(con)
@@ -140,14 +143,14 @@ def test_a_store_that_is_released_in_time_is_opened(store: Path) -> None:
     with held(store, 1.5):
         begin = time.monotonic()
         with connect(store, wait=20) as con:
-            assert version(con) == 1
+            assert version(con) == NEWEST
         assert time.monotonic() - begin > 0.5
 
 
 def test_two_readers_at_once(store: Path) -> None:
     with held(store, 30, read_only=True):
         with reader(store, wait=0) as con:
-            assert version(con) == 1
+            assert version(con) == NEWEST
 
 
 def test_a_missing_store_says_what_to_do(tmp_path: Path) -> None:

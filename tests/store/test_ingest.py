@@ -14,7 +14,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from pytest_coldstart.record import Failure
+from pytest_coldstart.record import RECORD_VERSION, Failure
 from pytest_coldstart.slo import Verdict
 from pytest_coldstart.store.database import connect, migrate
 from pytest_coldstart.store.errors import StoreError, StoreLocked, StoreNewer
@@ -66,7 +66,7 @@ def test_the_run(home: Home) -> None:
         *("r-1", datetime.datetime(2026, 11, 2, 8, 0), "node7", "AMD EPYC 9654", 96, 811748818944, "6.8.0"),
         *("NVIDIA H200", "570.86.15", "h200x1-epyc9654", "0123abc", True, "main"),
         *({"provider": "github", "run": 17}, {"pytest": "9.2.0"}, ["pytest", "-q"]),
-        *({"locale": "C.UTF-8", "worker": "main"}, 1, 1, str(path)),
+        *({"locale": "C.UTF-8", "worker": "main"}, RECORD_VERSION, 1, str(path)),
     )
 
 
@@ -146,8 +146,8 @@ def test_the_parts_of_the_boot(home: Home) -> None:
     first, second = rows(home, "FROM request ORDER BY position")
     assert first[:8] == ("b-1", 0, "first", 0, 1.3, 1.5, 1.6, 2.0)
     assert first[8] == pytest.approx(0.2)
-    assert first[9:] == ("d1", 9, 16, 17, "length", 2, None)
-    assert second == ("b-1", 1, "warm", 0, 3.0, *[None] * 4, "", None, None, 0, None, 1, "reset by peer")
+    assert first[9:] == ("d1", 9, 16, 17, "length", 2, None, 0.125)
+    assert second == ("b-1", 1, "warm", 0, 3.0, *[None] * 4, "", None, None, 0, None, 1, "reset by peer", None)
     caches = rows(home, "FROM cache ORDER BY name DESC")
     assert caches[0] == ("b-1", "xdg", "/c/xdg", 1, 10, "aa", 3, 30, "bb", 2, '["x","y z"]')
     assert caches[1][:10] == ("b-1", "triton", "/c/triton", 0, 0, "ee", None, None, None, None)
@@ -279,7 +279,7 @@ def test_a_newer_or_held_store_is_refused(home: Home) -> None:
     with held(home.database, 1.0):
         assert ingest(home, wait=20).boots_added == 1
     with connect(home.database) as con:
-        con.execute("INSERT INTO schema_version VALUES (2, NULL)").fetchall()
+        con.execute("INSERT INTO schema_version VALUES (99, NULL)").fetchall()
     with pytest.raises(StoreNewer):
         ingest(home)
 

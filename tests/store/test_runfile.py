@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_coldstart.record import Failure, Value
+from pytest_coldstart.record import RECORD_VERSION, Failure, Value
 from pytest_coldstart.slo import Verdict
 from pytest_coldstart.store.errors import StoreError, StoreNewer
 from pytest_coldstart.store.home import Home
@@ -30,7 +30,7 @@ def test_every_field_comes_back(home: Home) -> None:
     assert data.boots == [FULL]
     assert data.verdicts[0].verdict == PASS
     assert (data.verdicts[0].cell_digest, data.verdicts[0].nodeid) == ("c0ffee000001", "test_a.py::t")
-    assert data.header == {**HEADER, "version": 1, "run_id": "r-1", "worker": "gw3"}
+    assert data.header == {**HEADER, "version": RECORD_VERSION, "run_id": "r-1", "worker": "gw3"}
     assert data.end == {"exit_status": 1, "boots": 1}
     assert (data.closed, data.cut) == (True, False)
 
@@ -39,7 +39,7 @@ def test_lines_on_the_disk(home: Home) -> None:
     path = write(home, "main", FULL)
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert [line["kind"] for line in lines] == ["run", "boot", "end"]
-    assert (lines[0]["run_id"], lines[0]["version"], lines[0]["hostname"]) == ("r-1", 1, "node7")
+    assert (lines[0]["run_id"], lines[0]["version"], lines[0]["hostname"]) == ("r-1", RECORD_VERSION, "node7")
     assert (lines[1]["boot_id"], lines[1]["metrics"]["cold_start"]["value"]) == ("b-1", 2.0)
     assert lines[2]["exit_status"] == 0
 
@@ -114,8 +114,8 @@ def test_a_broken_line_in_the_middle_is_named(home: Home, broken: bytes) -> None
 
 def test_a_newer_record_version_is_refused(home: Home) -> None:
     path = home.runs / "r.main.jsonl"
-    path.write_text('{"kind":"run","version":2,"run_id":"r"}\n')
-    with pytest.raises(StoreNewer, match=r"r\.main\.jsonl:1: record version 2 is newer than 1.*upgrade"):
+    path.write_text('{"kind":"run","version":99,"run_id":"r"}\n')
+    with pytest.raises(StoreNewer, match=r"r\.main\.jsonl:1: record version 99 is newer than .*upgrade"):
         read_run(path)
 
 

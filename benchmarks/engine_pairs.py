@@ -1,0 +1,117 @@
+"""What this tool costs a boot of any engine: harness time beside the engine's own, and observed against unobserved boots.
+
+Pairs of boots at tier restart, in random order within a pair, after boots that fill the caches. The bound of the ratio is one-sided
+and rests on order statistics alone. Each boot's line is printed as it ends, so that a run that is cut short is not lost.
+
+Goals: harness time at most 1 % of the boot; the upper 95 % bound of observed / unobserved at most 1.06 over 12 pairs.
+
+    engine_pairs.py --engine vllm --python ENV/bin/python --option enforce_eager=true -n 12
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from _common import Summary, arguments, cold_start, finish, table
+
+from pytest_coldstart.boot import Boot
+from pytest_coldstart.cell import Cell
+from pytest_coldstart.engines import EngineRegistry
+from pytest_coldstart.locks import HostLock
+from pytest_coldstart.plan import Plan
+from pytest_coldstart.record import BootRecord
+from pytest_coldstart.warmup import create
+
+
+def upper_bound(values: list[float], level: float = 0.95) -> float:
+    """One-sided upper bound of the median: the smallest order statistic that at least *level* is sure of; inf if too few."""
+    ordered, n = sorted(values), len(values)
+    tail = 1.0
+    for place in range(n):  # P(median > ordered[place]) = P(at most `place` of n below it)
+        tail -= math.comb(n, place) / 2**n
+        if tail <= 1 - level:
+            return ordered[place]
+    return math.inf
+
+
+def option(text: str) -> tuple[str, Any]:
+    name, _, value = text.partition("=")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("-n", type=int, default=12, help="pairs (default: 12)")
+    parser.add_argument("--engine", default="llamacpp")
+    parser.add_argument("--python", default=None, help="interpreter of the engine's environment")
+    parser.add_argument("--model", default=None)
+    parser.add_argument("--option", type=option, action="append", default=[], metavar="NAME=JSON")
+    parser.add_argument("--env", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument(
+        "--caches", type=Path, default=None, help="keep caches here, so that a later run needs no filling"
+    )
+    given = parser.parse_args()
+    engine = EngineRegistry().get(given.engine)
+    env = dict(text.split("=", 1) for text in given.env)
+    cell = Cell(given.engine, given.model, "restart", options=dict(given.option), env=env, python=given.python)
+    engine.check(cell)
+    model = engine.model(cell).made()
+    order = random.Random(given.seed)
+    with tempfile.TemporaryDirectory(prefix="coldstart-bench-") as folder, HostLock("measured-boot"):
+        caches = given.caches or Path(folder) / "caches"
+
+        def boot(observe: bool) -> BootRecord:
+            plan = Plan(
+                cell, "pairs", "benchmark", engine, model, create("none"), requests=1, observe=observe, caches=caches,
+                logs=Path(folder) / "logs",
+            )  # fmt: skip
+            made = Boot(plan)
+            made.run()
+            record = made.stop()
+            harness = record.harness_time or math.nan
+            share = harness / record.instants["stopped"]
+            print(
+                f"observed={observe}  cold_start={cold_start(record):.3f} s  harness={harness:.3f} s  {share:.2%}",
+                flush=True,
+            )
+            return record
+
+        if given.caches is None or not any(caches.glob("*/bytecode/*")):
+            boot(True)
+        boot(True)
+        seconds: dict[bool, list[float]] = {True: [], False: []}
+        shares: list[float] = []
+        for _ in range(given.n):
+            for observe in order.sample([True, False], 2):
+                record = boot(observe)
+                seconds[observe].append(cold_start(record))
+                if observe:
+                    shares.append((record.harness_time or math.nan) / record.instants["stopped"])
+    report(seconds, shares, given)
+
+
+def report(seconds: dict[bool, list[float]], shares: list[float], given: Any) -> None:
+    ratios = [a / b for a, b in zip(seconds[True], seconds[False], strict=True)]
+    bound = upper_bound(ratios)
+    rows = [
+        ("", "median [quartiles], extremes"),
+        ("cold_start observed, s", Summary.of(seconds[True]).show(digits=3)),
+        ("cold_start unobserved, s", Summary.of(seconds[False]).show(digits=3)),
+        ("observed / unobserved", Summary.of(ratios).show(digits=4)),
+        ("  upper 95 % bound of the median", f"{bound:.4f} (goal 1.06: {'met' if bound <= 1.06 else 'not met'})"),
+        ("harness time / boot", Summary.of(shares).show(scale=100, unit=" %")),
+    ]
+    table(rows)
+    finish(given, {"ratios": ratios, "bound": bound, "shares": shares})
+
+
+if __name__ == "__main__":
+    main()
