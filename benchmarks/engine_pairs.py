@@ -1,5 +1,8 @@
 """What this tool costs a boot of any engine: harness time beside the engine's own, and observed against unobserved boots.
 
+Unobserved boots still have their readiness polled and their hang watched, with one sample of /proc a second; observed ones take ten,
+and five after 30 s, or fewer where they would cost more than 1 % of a core.
+
 Pairs of boots at tier restart, in random order within a pair, after boots that fill the caches. The bound of the ratio is one-sided
 and rests on order statistics alone. Each boot's line is printed as it ends, so that a run that is cut short is not lost.
 

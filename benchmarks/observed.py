@@ -1,12 +1,13 @@
 """Whether watching a boot slows it down: cold_start with ``Plan.observe`` true against false.
 
 Pairs of boots of llama.cpp at tier restart, in random order within a pair, after one boot that
-fills the caches. Unobserved boots still have their readiness polled and their hang watched (about
-five looks a second); what is compared is the sampling of /proc twenty times a second.
+fills the caches. Unobserved boots still have their readiness polled and their hang watched, with one
+sample of /proc a second; observed ones take ten (five after 30 s). So it is not a boot that nothing looks
+at which they are compared with.
 
 Where wall times scatter by more than a percent, no number of pairs that anyone waits for resolves
 1.01; the interval of the median says so. Hence the second figure: CPU time of one sample of a
-living tree, times twenty a second, as a share of one core. The engine cannot lose more than that.
+living tree, times ten a second, as a share of one core. The engine cannot lose more than that.
 
 Goal: median of the pairwise ratios observed / unobserved at most 1.01.
 """

@@ -81,6 +81,7 @@ class Boot:
         self.origin = 0.0
         self._created = time.monotonic()
         self._log_until: float | None = None
+        self._ended: list[str] = []
         self._before_start = 0.0
         self.command: tuple[str, ...] = ()
         self.environment: dict[str, str] = {}
@@ -120,9 +121,9 @@ class Boot:
         self.port = Port(plan.port)
         spec = LaunchSpec(plan.cell, plan.model, HOST, self.port.number, plan.python, plan.cache_home)
         roots = plan.engine.cache_roots(spec)
-        self.coldness = Coldness(
-            TIERS[plan.cell.tier], plan.cache_home, roots, plan.model.files, plan.engine.libraries(plan.cell)
-        )
+        libraries = plan.engine.libraries(plan.cell)
+        tier = TIERS[plan.cell.tier]
+        self.coldness = Coldness(tier, plan.cache_home, roots, plan.model.files, libraries, plan.cell.env)
         self.model = plan.model.describe()  # reads the weights, so before they are evicted
         self.versions = plan.engine.versions(plan.cell)
         self.shared_memory = SharedMemory.now()
@@ -146,11 +147,8 @@ class Boot:
         self.evidence = self.coldness.prove()
         if self.evidence.contradictions:
             self._contradict()
-        if plan.model.files:
-            self._device_before = proc.device_read_bytes(plan.model.files[0])
         self.observer = proc.TreeObserver(tree.supervisor_pid)
-        self.load_average = os.getloadavg()[0]
-        self.started_at = datetime.now(UTC)
+        self._note_host()
         tree.start()
         assert tree.start_time is not None
         self._before_start = tree.start_time - self._created
@@ -164,6 +162,13 @@ class Boot:
         # Deadlines are of the timed boot: what comes before a wake has the boot timeout alone.
         deadlines = {} if plan_wakes(plan) else plan.deadlines
         self._begin(tree.start_time, plan.engine.endpoints_for(plan.cell), deadlines)
+
+    def _note_host(self) -> None:
+        """What is known of the host just before a start."""
+        if self.plan.model.files:
+            self._device_before = proc.device_read_bytes(self.plan.model.files[0])
+        self.load_average = os.getloadavg()[0]
+        self.started_at = datetime.now(UTC)
 
     def _begin(self, origin: float, endpoints: tuple[Endpoint, ...], deadlines: Mapping[str, float]) -> None:
         """Count every instant from *origin*, a second of the monotonic clock."""
@@ -187,8 +192,9 @@ class Boot:
         self.readiness.close()
         self.instants.clear()
         self.instants["start"] = 0.0
-        self.started_at = datetime.now(UTC)
-        self.evidence = replace(self.evidence, state={**self.evidence.state, "process": "resident and asleep"})
+        evidence = self.coldness.prove()  # of this start: the boot before the sleep has read and written
+        self.evidence = replace(evidence, state={**evidence.state, "process": "resident and asleep"})
+        self._note_host()
         plain = tuple(replace(item, trusted=False) for item in self.plan.engine.endpoints_for(self.plan.cell))
         earlier = self.origin
         self._begin(time.monotonic(), (calls_of(self.plan).awake, *plain), self.plan.deadlines)
@@ -271,6 +277,8 @@ class Boot:
 
     def _fail(self, error: BootFailed | RequestFailed) -> None:
         kind = error.kind if isinstance(error, BootFailed) else "request"
+        if self.observer and self.tree:
+            self._ended = self.observer.ended(but=self.tree.pid)
         if kind not in ("exit", "exec") and self.tree and self.tree.start_time is not None:
             # What a living engine prints from now on comes of its being stopped.
             self._log_until = time.monotonic() - self.tree.start_time
@@ -375,7 +383,8 @@ class Boot:
         """The failure with what the engine itself said of it."""
         # Masked before it is cut: half a secret is one too.
         log = self.redactor.text(read_log_tail(self.log_path, 400, width=None))
-        return explained(failure, log.splitlines(), self._log_until)
+        ended = f"processes that had ended: {', '.join(self._ended)}" if self._ended else ""
+        return explained(failure, log.splitlines(), self._log_until, ended)
 
     def snapshot(self) -> BootRecord:
         """The record so far, of a boot that is up: what is known only after the stop is unmeasured."""

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from pytest_coldstart.process import exit_words
 from pytest_coldstart.record import Failure
 
 #: Colours, as they are or as our log shows them.
@@ -37,13 +38,19 @@ _POINTERS = re.compile(
 _CONSEQUENCES = re.compile(
     r"^(?:[\w.]+\.)?(?:KeyboardInterrupt|SystemExit|CancelledError|BrokenPipeError|ConnectionResetError)\b|^EOFError$"
 )
+#: vLLM of its processes: ``Failed core proc(s): {'EngineCore': -9}``, ``Worker proc X died unexpectedly (exit code: -9)``.
+_FAILED = re.compile(r"(?i)failed (?:core|frontend) proc\(s\): \{[^}]*\}")
+_EXIT = re.compile(r"'([^']+)': (-?\d+)")
+_DIED = re.compile(r"proc (?P<name>\S+) died unexpectedly \(exit code: (?P<code>-?\d+)\)")
 #: Python prints a traceback and goes on.
 _IGNORED = ("Exception ignored in", "Exception ignored while", "Error in atexit")
+#: transformers writes a table of what it could not load, and then an exception that points at it.
+_ROW = re.compile(r"^(?P<key>\S.*?)\s*\|\s*(?:MISMATCH|CONVERSION)\s*\|\s*(?P<why>\S.*)$")
 _MORE = re.compile(r"validation errors? for |:$|^[\w.]+$")
 
 
-#: How much is shown of a reason, and of the log's end beside it.
-_MOST = 400
+#: How much is shown of a reason (of a long one its end too: what to do stands there), and of the log's end beside it.
+_MOST, _MOST_END = 400, 160
 _TAIL_LINES, _TAIL_WIDTH = 30, 500
 
 
@@ -54,12 +61,22 @@ class _Line:
     text: str
 
 
-def explained(failure: Failure, lines: Sequence[str], until: float | None = None) -> Failure:
-    """A failure with what the engine's log says of it, and the log's end; *until* as in :func:`cause`."""
-    reason = (cause(lines, until) or "")[:_MOST]
-    if reason and reason not in failure.message:
-        failure = replace(failure, message=f"{failure.message}; the engine said: {reason}")
+def explained(failure: Failure, lines: Sequence[str], until: float | None = None, ended: str = "") -> Failure:
+    """A failure with what the engine's log says of it, and the log's end; *until* as in :func:`cause`.
+
+    Where the log says nothing, what it says of processes that died, or *ended*, what was seen of them.
+    """
+    reason = _cut(cause(lines, until) or "")
+    words = f"the engine said: {reason}" if reason else died(lines, until) or ended
+    if words and (reason or words) not in failure.message:
+        failure = replace(failure, message=f"{failure.message}; {words}")
     return replace(failure, log_tail="\n".join(line[:_TAIL_WIDTH] for line in lines[-_TAIL_LINES:]))
+
+
+def _cut(text: str) -> str:
+    if len(text) <= _MOST:
+        return text
+    return f"{text[: _MOST - _MOST_END - 5]} ... {text[-_MOST_END:]}"
 
 
 def cause(lines: Sequence[str], until: float | None = None) -> str | None:
@@ -72,6 +89,19 @@ def cause(lines: Sequence[str], until: float | None = None) -> str | None:
     """
     read = [line for line in map(_read, lines) if until is None or line.at is None or line.at < until]
     return next(iter(list(_said(read))[::-1]), None)
+
+
+def died(lines: Sequence[str], until: float | None = None) -> str:
+    """The processes of an engine whose death another one of it told, such as ``EngineCore ended with signal SIGKILL``."""
+    found: dict[str, str] = {}
+    for line in map(_read, lines):
+        if until is not None and line.at is not None and line.at >= until:
+            continue
+        for match in _DIED.finditer(line.text):
+            found[match["name"]] = exit_words(int(match["code"]))
+        if failed := _FAILED.search(line.text):
+            found |= {name: exit_words(int(code)) for name, code in _EXIT.findall(failed[0])}
+    return ", ".join(f"{name} ended with {words}" for name, words in found.items())
 
 
 def _read(line: str) -> _Line:
@@ -96,7 +126,7 @@ def _said(lines: Sequence[_Line]) -> Iterator[str]:
             continue
         elif _RAISED.match(text) or (inside and line.text[:1].strip() and _RAISED_THERE.match(text)):
             if not ignored and not _POINTERS.search(text) and not _CONSEQUENCES.match(text):
-                yield _continued(text, lines[number + 1 :])
+                yield _with_table(_continued(text, lines[number + 1 :]), lines[:number])
             ignored = inside = False
         elif _SAID.match(text):
             yield text
@@ -121,6 +151,14 @@ def _continued(text: str, after: Sequence[_Line]) -> str:
         if bracket:
             break
     return text
+
+
+def _with_table(text: str, before: Sequence[_Line]) -> str:
+    """An exception that points at "the above report", with the first row of it."""
+    if "above report" not in text:
+        return text
+    row = next((match for line in before if (match := _ROW.match(line.text))), None)
+    return f"{text} {row['key']}: {row['why']}" if row else text
 
 
 def _boxed(after: Sequence[_Line]) -> str:

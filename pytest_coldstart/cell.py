@@ -44,7 +44,7 @@ class Cell:
     requests: Mapping[str, Any] = field(default_factory=dict)
     container: Container | None = None
     #: What identity has instead of values: the name that a person gave (``pytest.param(..., id=...)``),
-    #: or None for an interpreter that the command line gave.
+    #: a model's whole hub name, or None for an interpreter that the command line gave.
     labels: Mapping[str, str | None] = field(default_factory=dict)
 
     def content(self) -> dict[str, Any]:

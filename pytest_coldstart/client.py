@@ -256,7 +256,7 @@ class Client:
             raise RequestFailed(
                 "short",
                 f"the engine stopped by itself after {tokens if tokens is not None else 'an unknown number of'} of "
-                f"{max_tokens} tokens: it does not honour ignore_eos (engine option ignore_eos=False accepts that)",
+                f"{max_tokens} tokens: it does not honour ignore_eos (option ignore_eos=False of engine 'openai' accepts that)",
             )
         if finish != "length":
             raise RequestFailed("short", f"finish reason {finish!r} where 'length' was expected")

@@ -74,11 +74,21 @@ class Coldness:
     """The cold state of one boot: its tier, weight files, library files and cache roots."""
 
     def __init__(
-        self, tier: Tier, home: Path, roots: Sequence[CacheRoot], weights: Sequence[Path], libraries: Sequence[Path]
+        self,
+        tier: Tier,
+        home: Path,
+        roots: Sequence[CacheRoot],
+        weights: Sequence[Path],
+        libraries: Sequence[Path],
+        env: Mapping[str, str] | None = None,
     ) -> None:
+        """*env*: the cell's own variables. A root that they move elsewhere is none of ours."""
         self.tier = tier
         self.home = home
-        self.roots = list(roots)
+        moved = {root.name: _moved(root, env or {}) for root in roots}
+        self.roots = [root for root in roots if not moved[root.name]]
+        #: Cache -> the variable of the cell that moves it.
+        self.moved = {name: variable for name, variable in moved.items() if variable}
         self.weights = [path.resolve() for path in weights]
         self.libraries = [path.resolve() for path in libraries if path.exists()]
         self._before: dict[str, inventory.Listing] = {}
@@ -95,8 +105,11 @@ class Coldness:
             return None
 
     def mark_filled(self, boot_id: str, versions: Mapping[str, str]) -> None:
-        """Remember that a boot filled the roots, with the versions it ran."""
-        if self.home.is_dir():
+        """Remember that a boot filled the roots, with the versions it ran.
+
+        Not one at ``wake``: its flags are others, and what ``restart`` needs may not be there.
+        """
+        if self.tier.caches != "any" and self.home.is_dir():
             after = self._after or {root.name: inventory.listing(root.path) for root in self.roots}
             filled = {name: len(files) for name, files in after.items()}
             found = {"boot": boot_id, "versions": json.dumps(dict(versions)), "files": json.dumps(filled)}
@@ -156,7 +169,7 @@ class Coldness:
         found = [
             f"weights {self.tier.weights}: {item.path}: {item.reason}"
             for item in weights
-            if item.status == "cannot_tell"
+            if item.status == "cannot_tell" and self.tier.weights != "any"
         ]
         if self.tier.libraries == "evicted":
             if not libraries:
@@ -164,8 +177,13 @@ class Coldness:
             found += [f"libraries evicted: {item.path}: {item.reason}" for item in libraries if item.status != "proved"]
         if not weights and self.tier.weights != "any":
             found.append(f"weights {self.tier.weights}: no weight files are known")
-        if not self.roots and self.tier.caches != "any":
-            found.append(f"caches {self.tier.caches}: the engine's adapter names no cache root")
+        if self.tier.caches != "any":
+            if not self.roots and not self.moved:
+                found.append(f"caches {self.tier.caches}: the engine's adapter names no cache root")
+            found += [
+                f"caches {self.tier.caches}: cache {name!r} is where the cell's {variable} says, not isolated and not looked at"
+                for name, variable in self.moved.items()
+            ]
         return tuple(found)
 
     def _contradictions(self, evidence: Evidence) -> tuple[str, ...]:
@@ -233,3 +251,10 @@ class Coldness:
                 )
             )
         return tuple(result)
+
+
+def _moved(root: CacheRoot, env: Mapping[str, str]) -> str:
+    """The variable of *env* that places the root elsewhere, or an empty string."""
+    return next(
+        (name for name, value in root.env.items() if value == str(root.path) and env.get(name, value) != value), ""
+    )

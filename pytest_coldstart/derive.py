@@ -158,10 +158,10 @@ def first_ttft(record: BootRecord) -> float | None:
 def load_throughput(record: BootRecord) -> Value:
     if record.tier == "wake":
         return Value(None, None, "an engine that is woken reads no weight files")
-    ready = record.instants.get("ready")
-    if not ready or not record.evidence.weight_bytes:
-        return Value(None, None, "no weight files are known, or the engine was never ready")
-    return Value(record.evidence.weight_bytes / ready, "proc")
+    token = record.instants.get("first_token")
+    if not token or not record.evidence.weight_bytes:
+        return Value(None, None, "no weight files are known, or no token came")
+    return Value(record.evidence.weight_bytes / token, "proc")
 
 
 def fragmentation(record: BootRecord) -> Value:

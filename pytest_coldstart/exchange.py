@@ -63,11 +63,11 @@ class Exchange:
 
         :raises RequestFailed: one of them was not answered whole.
         """
-        plan = self.plan
+        plan, before = self.plan, len(self.requests)
         plan.warmup.run(lambda prompt, tokens: self._send(prompt, tokens, "warmup"))
         note("warmed", self.client.now())
-        if self.scraper:
-            self.scraper.rebase()
+        if self.scraper and len(self.requests) > before:
+            self.scraper.skip(len(self.requests) - before)
         for index in range(plan.requests):
             words = plan.prompt_words[index % len(plan.prompt_words)]
             self._send(unique_prompt(index + 1, words), plan.request_tokens, "warm", index)

@@ -8,7 +8,7 @@ import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 
 from pytest_coldstart.cell import Cell
@@ -24,6 +24,9 @@ _ENV = "env."
 
 #: What ``-k`` accepts in a name.
 _NOT_IN_IDS = re.compile(r"[^\w.+:/-]+")
+
+#: OWNER/NAME of Hugging Face's hub, unless a relative path is there: adapters look for that first.
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
 
 @dataclass(frozen=True)
@@ -144,9 +147,12 @@ def _cell(
     if own_python is None and python is not None and not command:
         # Where the environment lies is not what the cell is: its versions are kept with each boot.
         labels["python"] = None
+    model = _text(values.get("model", mark.model))
+    if model and _HUB_NAME.fullmatch(model) and not Path(model).exists():
+        labels.setdefault("model", model)  # two owners' models of one name are two
     cell = Cell(
         engine=engine.name,
-        model=_text(values.get("model", mark.model)),
+        model=model,
         tier=values["tier"],
         options=options,
         env=env,

@@ -164,7 +164,8 @@ for _metric in (
         "engine_ttft_p50",
         "s",
         "Median time to first token of the same requests as warm_ttft_p50 by the engine's own histogram, read after "
-        "each request (difference of its sums); without connection and HTTP.",
+        "each request (difference of its sums); without connection and HTTP. Requests whose own time cannot be told "
+        "are left out.",
         engine_ttft,
         source="metrics",
     ),
@@ -230,8 +231,8 @@ for _metric in (
     Metric(
         "load_throughput",
         "B/s",
-        "Bytes of the weight files over the time from the start to ready. A floor of the loader's own speed, "
-        "since everything else before ready counts in.",
+        "Bytes of the weight files over the time from the start to first_token. A floor of the loader's own speed, "
+        "since everything else before that counts in. Not to ready: some engines say so before they load.",
         load_throughput,
         source="proc",
         better="higher",

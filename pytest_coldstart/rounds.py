@@ -115,8 +115,8 @@ class Rounds:
         tier = TIERS[plan.cell.tier]
         spec = LaunchSpec(plan.cell, plan.model, HOST, 1, plan.python, plan.cache_home)
         roots = plan.engine.cache_roots(spec)
-        coldness = Coldness(tier, plan.cache_home, roots, (), ())
-        if not roots or not coldness.needs_priming(plan.engine.versions(plan.cell)):
+        coldness = Coldness(tier, plan.cache_home, roots, (), (), plan.cell.env)
+        if not coldness.roots or not coldness.needs_priming(plan.engine.versions(plan.cell)):
             return True
         boot = self._boot("prime", 0)
         self._stop(boot)

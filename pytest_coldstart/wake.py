@@ -44,7 +44,7 @@ def put_to_sleep(boot: Boot) -> None:
     assert exchange is not None
     boot.requests.append(exchange.pinned("before"))
     if boot.scraper:
-        boot.scraper.rebase()
+        boot.scraper.skip(1)
     post(boot, calls.sleep, "sleep")
     deadline = time.monotonic() + _FALL_ASLEEP
     while True:

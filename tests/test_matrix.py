@@ -194,6 +194,19 @@ def test_a_model_at_another_place_is_the_same_cell_with_caches_of_its_own() -> N
     assert one.base_digest != two.base_digest
 
 
+def test_of_a_hub_name_the_owner_counts_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two models of one name are two; a folder of that name is a path, as adapters take it."""
+
+    def digest(model: str) -> str:
+        mark = ColdstartMark("openai", command=("serve", "{port}"), model=model)
+        return expand(mark, ENGINES.get("openai"))[0].cell.digest
+
+    assert len({digest("a/tiny"), digest("b/tiny"), digest("tiny")}) == 3
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a" / "tiny").mkdir(parents=True)
+    assert digest("a/tiny") == digest("/elsewhere/tiny") == digest("tiny")
+
+
 def test_a_named_interpreter_is_the_same_cell_wherever_it_lies() -> None:
     one = cell(python="/a/bin/python", labels={"python": "torch-2.9"})
     two = cell(python="/b/bin/python", labels={"python": "torch-2.9"})

@@ -156,13 +156,47 @@ class TestScraper:
     def test_what_was_there_before_is_left_out(self, server: Server, scraper: TTFTScraper) -> None:
         server.request(9.0)
         server.request(9.0)
-        scraper.rebase()
+        scraper.skip(2)
         server.request(0.25)
         assert scraper.take() == pytest.approx(0.25)
 
+    def test_what_is_skipped_is_waited_for_and_is_not_the_next_requests(
+        self, server: Server, scraper: TTFTScraper
+    ) -> None:
+        """Each figure is late: without the wait, every request would be given the time of the one before it."""
+        server.request(9.0, late=0.3)
+        scraper.skip(1, patience=30.0)
+        for ttft in (0.5, 0.25):
+            server.request(ttft, late=0.2)
+            assert scraper.take(patience=30.0) == pytest.approx(ttft)
+
+    def test_what_is_skipped_and_comes_too_late_is_nobodys(self, server: Server, scraper: TTFTScraper) -> None:
+        server.request(9.0, late=1000)
+        scraper.skip(1, patience=0.05)
+        server.seen[0] = (0.0, 9.0)
+        server.request(0.5, late=1000)
+        assert scraper.take(patience=0.05) is None  # one more there, and it is the one that was skipped
+        server.seen[1] = (0.0, 0.5)
+        server.request(0.25)
+        assert scraper.take() is None
+        server.request(2.0)
+        assert scraper.take() == pytest.approx(2.0)
+
+    def test_histogram_that_was_not_there_for_a_moment_shifts_no_time_to_the_next_request(
+        self, server: Server, scraper: TTFTScraper
+    ) -> None:
+        server.status = 500
+        server.request(0.5)
+        assert scraper.take() is None
+        server.status = 200
+        server.request(0.25, late=0.2)
+        assert scraper.take(patience=30.0) is None
+        server.request(2.0, late=0.2)
+        assert scraper.take(patience=30.0) == pytest.approx(2.0)
+
     def test_counters_that_began_again_are_no_time(self, server: Server, scraper: TTFTScraper) -> None:
         server.request(9.0)
-        scraper.rebase()
+        scraper.skip(1)
         server.seen = [(0.0, 0.1), (0.0, 0.2)]
         assert scraper.take() is None
 
@@ -183,5 +217,5 @@ class TestScraper:
         with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as closed:
             port = closed.server_address[1]
         scraper = TTFTScraper("127.0.0.1", port, "/metrics", "x")
-        scraper.rebase()
+        scraper.skip(1)
         assert scraper.take() is None

@@ -193,6 +193,11 @@ class Engine(ABC):
             option = self.options.get(name)
             if option is None:
                 problems += self._unknown(name)
+                if not _is_plain(value):
+                    problems.append(
+                        f"engine {self.name!r}, option {name!r}: {value!r} is no plain data: text, a number, a bool, None, or a "
+                        "list or dict of them"
+                    )
             elif problem := option.problem(value):
                 problems.append(f"engine {self.name!r}, option {name!r}: {problem}")
         if cell.tier not in self.tiers:
@@ -310,6 +315,15 @@ class ModelMissing(EngineError):
     def __init__(self, reason: str, enable: str) -> None:
         super().__init__(reason)
         self.enable = enable
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a value is the same in every process and in JSON; a set, for one, has another order in each."""
+    if isinstance(value, (list, tuple)):
+        return all(map(_is_plain, value))
+    if isinstance(value, Mapping):
+        return all(isinstance(key, str) and _is_plain(item) for key, item in value.items())
+    return value is None or isinstance(value, (str, int, float))
 
 
 def command_availability(command: Sequence[str]) -> Availability:

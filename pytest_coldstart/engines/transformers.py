@@ -93,7 +93,7 @@ class TransformersServe(Engine):
         return [spec.python, "-m", "transformers.cli.transformers", "serve"]
 
     def dialect(self, spec: LaunchSpec) -> Dialect:
-        return _Dialect(ignore_eos=False)
+        return _Dialect()
 
     def cache_roots(self, spec: LaunchSpec) -> list[CacheRoot]:
         roots = super().cache_roots(spec)
@@ -111,10 +111,11 @@ class TransformersServe(Engine):
 
 
 class _Dialect(Dialect):
-    """Asks for exactly as many tokens as are allowed."""
+    """Asks for exactly as many tokens as are allowed, in its own way; a shorter answer fails as everywhere."""
 
     def body(self, model: str, prompt: str, max_tokens: int) -> dict[str, Any]:
         body = super().body(model, prompt, max_tokens)
+        del body["ignore_eos"]
         lengths = {"max_new_tokens": max_tokens, "min_new_tokens": max_tokens, "do_sample": False}
         body["generation_config"] = json.dumps(lengths)
         return body

@@ -10,13 +10,17 @@ from __future__ import annotations
 import os
 import threading
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pytest_coldstart.record import Usage
 
 _TICK = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
+
+#: Share of one core that sampling may take; where a sample costs more, fewer are taken.
+MOST_CPU = 0.01
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,8 @@ class Sample:
     major_faults: int
     read_bytes: int | None
     written_bytes: int | None
+    #: Those that run, zombies left out: pid -> name.
+    names: Mapping[int, str] = field(default_factory=dict)
 
 
 def tree(root: int) -> list[int]:
@@ -54,10 +60,14 @@ def sample(supervisor: int) -> Sample:
     read: int | None = 0
     written: int | None = 0
     processes = 0
+    names: dict[int, str] = {}
     for pid in tree(supervisor):
-        fields = _stat(pid)
-        if fields is None:
+        found = _stat(pid)
+        if found is None:
             continue
+        name, state, fields = found
+        if pid != supervisor and state not in "ZX":
+            names[pid] = name
         # Fields of proc(5), counted from the state: minflt 7, cminflt 8, majflt 9, cmajflt 10,
         # utime 11, stime 12, cutime 13, cstime 14, rss 21.
         minor += fields[8]
@@ -70,17 +80,19 @@ def sample(supervisor: int) -> Sample:
             ticks += fields[11] + fields[12]
             rss += fields[21] * _PAGE
         read, written = _add_io(pid, read, written)
-    return Sample(time.monotonic(), processes, rss, ticks / _TICK, minor, major, read, written)
+    return Sample(time.monotonic(), processes, rss, ticks / _TICK, minor, major, read, written, names)
 
 
-def _stat(pid: int) -> list[int] | None:
+def _stat(pid: int) -> tuple[str, str, list[int]] | None:
+    """Name, state, and the numbers from the state on, which counts as 0."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             text = file.read()
     except OSError:
         return None
-    fields = text.rpartition(b")")[2].split()
-    return [0, *(int(field) for field in fields[1:])]
+    name, _, rest = text.partition(b"(")[2].rpartition(b")")
+    state, *fields = rest.split()
+    return name.decode("utf-8", "replace"), state.decode(), [0, *map(int, fields)]
 
 
 def _add_io(pid: int, read: int | None, written: int | None) -> tuple[int | None, int | None]:
@@ -109,6 +121,8 @@ class TreeObserver:
         self.latest = self.base
         self.peak_rss = 0
         self.samples = 0
+        self._first: dict[int, float] = {}
+        self._ended: dict[int, tuple[float, str]] = {}
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True, name="coldstart-proc")
 
@@ -123,18 +137,41 @@ class TreeObserver:
     def _run(self) -> None:
         begin = time.monotonic()
         while not self._closed.is_set():
+            cpu = time.thread_time()
             self.take()
-            # A sample costs about half a millisecond: 10 a second, in long boots 5, stay below 1 % of a core.
-            self._closed.wait(self.every if time.monotonic() - begin < 30 else self.every * 2)
+            cost = time.thread_time() - cpu
+            # Half a millisecond for a few threads, and some 20 us for each more: engines may have hundreds.
+            self._closed.wait(max(self.every if time.monotonic() - begin < 30 else self.every * 2, cost / MOST_CPU))
 
     def take(self) -> Sample:
+        before = self.latest
         try:
             self.latest = sample(self.supervisor)
         except (OSError, ValueError):
             return self.latest
+        self._note(before.names, self.latest)
         self.samples += 1
         self.peak_rss = max(self.peak_rss, self.latest.rss)
         return self.latest
+
+    def _note(self, before: Mapping[int, str], last: Sample) -> None:
+        for pid in last.names:
+            self._first.setdefault(pid, last.when)
+        for pid in set(before) - set(last.names):
+            self._ended[pid] = (last.when, before[pid])
+
+    def ended(self, but: int | None, within: float = 30.0, lived: float = 3.0) -> list[str]:
+        """``name (pid 12)`` of processes that ended in the last *within* seconds, the first one first.
+
+        Those of less than *lived* seconds are helpers that come and go; *but* is left out.
+        """
+        now = self.take().when
+        found = sorted((when, pid, name) for pid, (when, name) in self._ended.copy().items() if pid != but)
+        return [
+            f"{name} (pid {pid})"
+            for when, pid, name in found
+            if now - when <= within and when - self._first.get(pid, when) >= lived
+        ]
 
     def usage(self) -> Usage:
         """What was used from the launch until now."""

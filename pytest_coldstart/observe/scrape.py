@@ -48,13 +48,22 @@ class TTFTScraper:
 
     def __init__(self, host: str, port: int, path: str, histogram: str) -> None:
         self.host, self.port, self.path, self.histogram = host, port, path, histogram
-        self._last: Reading | None = Reading(0.0, 0.0)
+        self._last = Reading(0.0, 0.0)
         #: Requests since then of which the histogram does not know yet.
         self._owed = 0
 
-    def rebase(self) -> None:
-        """Take what the histogram holds now as seen."""
-        self._last, self._owed = self._read(), 0
+    def skip(self, requests: int, patience: float = 1.0) -> None:
+        """Take what the histogram holds as seen, once it knows of *requests* more that nobody asks for.
+
+        Without waiting for them, figures that the engine writes a moment late would be taken for
+        those of the next request. What is not there in time is owed, as in :meth:`take`.
+        """
+        last, owed = self._last, self._owed + requests
+        now = self._read_until(owed, patience)
+        if now is None:
+            self._owed = owed
+        else:
+            self._last, self._owed = now, min(max(0, round(last.count + owed - now.count)), owed)
 
     def take(self, patience: float = 1.0) -> float | None:
         """TTFT in seconds of the one request since the last call; None where it cannot be told.
@@ -66,18 +75,23 @@ class TTFTScraper:
         last, owed = self._last, self._owed + 1
         if owed > _PATIENT:
             return None
-        now = self._read()
-        deadline = time.monotonic() + patience
-        while last and now and now.count < last.count + owed and time.monotonic() < deadline:
-            time.sleep(0.01)
-            now = self._read()
-        if last and now and last.count <= now.count < last.count + owed:
+        now = self._read_until(owed, patience)
+        if now is None or last.count <= now.count < last.count + owed:
             self._owed = owed
             return None
         self._last, self._owed = now, 0
-        if last is None or now is None or owed > 1 or now.count != last.count + 1 or now.sum < last.sum:
+        if owed > 1 or now.count != last.count + 1 or now.sum < last.sum:
             return None
         return now.sum - last.sum
+
+    def _read_until(self, owed: int, patience: float) -> Reading | None:
+        """A reading with *owed* more requests than the last one had, or the one when *patience* is out."""
+        last, now = self._last, self._read()
+        deadline = time.monotonic() + patience
+        while now and now.count < last.count + owed and time.monotonic() < deadline:
+            time.sleep(0.01)
+            now = self._read()
+        return now
 
     def _read(self) -> Reading | None:
         connection = http.client.HTTPConnection(self.host, self.port, timeout=5)

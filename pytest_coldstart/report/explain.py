@@ -92,6 +92,8 @@ def evidence_lines(record: BootRecord) -> list[str]:
         lines.append(f"weights: {size}, {before}; read from storage by the tree: {read}")
     lines += [f"cache {cache.name}: {cache_words(cache)}" for cache in record.caches]
     lines += [f"unprovable: {text}" for text in evidence.unprovable]
+    if record.stop.leaked_processes:
+        lines.append(f"left by the engine and swept: {', '.join(record.stop.leaked_processes)}")
     if record.load_average is not None:
         lines.append(f"host: load average {record.load_average:.2f} at the start")
     return lines
@@ -150,6 +152,8 @@ def failed_boot(record: BootRecord, nodeid: str, extra: Sequence[str], logs_kept
     failure = record.failure
     assert failure is not None
     phase = FAILED_IN.get(failure.kind) or FAILED_AT.get(failure.instant, failure.instant)
+    if record.tier == "wake" and "process" not in record.evidence.state and failure.kind not in FAILED_IN:
+        phase = "the boot or the sleep before the wake that is timed"
     lines = [
         f"boot failed ({failure.kind}): {record.engine} {record.cell_id}, tier {record.tier}, round {record.round}",
         "",

@@ -308,6 +308,33 @@ class TestEvidence:
         assert (cache.after.files, cache.after.bytes) == (2, 3)
         assert (cache.new_files, cache.new_names) == (1, ("sub/new",))
 
+    def test_cache_that_the_cells_own_variable_moves_is_not_claimed_to_be_empty(self, tmp_path: Path) -> None:
+        """The engine finds what lies there; the isolated folder would be empty and prove nothing."""
+        path = tmp_path / "home" / "kernels"
+        root = CacheRoot("kernels", path, {"KERNELS": str(path), "WRITE": ""})
+        warm = tmp_path / "warm"
+        warm.mkdir()
+        (warm / "kernel").write_text("x")
+        coldness = Coldness(TIERS["pristine"], tmp_path / "home", [root], [], [], {"KERNELS": str(warm)})
+        coldness.prepare()
+        evidence = coldness.prove()
+        words = "caches empty: cache 'kernels' is where the cell's KERNELS says, not isolated and not looked at"
+        assert words in evidence.unprovable
+        assert coldness.caches() == ()
+        assert (warm / "kernel").exists()
+        for env in ({"KERNELS": str(path)}, {"WRITE": "1"}, {}):
+            same = Coldness(TIERS["pristine"], tmp_path / "home", [root], [], [], env)
+            same.prepare()
+            assert not [text for text in same.prove().unprovable if text.startswith("caches")]
+            assert [cache.name for cache in same.caches()] == ["kernels"]
+
+    def test_boot_at_wake_fills_no_cache_for_restart(self, tmp_path: Path) -> None:
+        """It runs with other flags, so a restart after it needs its own priming boot."""
+        wake, restart = (Coldness(TIERS[name], tmp_path / "home", [], [], []) for name in ("wake", "restart"))
+        wake.prepare()
+        wake.mark_filled("boot", {"engine": "1"})
+        assert restart.needs_priming({"engine": "1"})
+
     def test_priming_is_needed_until_a_whole_boot_of_these_versions(self, tmp_path: Path) -> None:
         kept = Coldness(TIERS["restart"], tmp_path / "home", [], [], [])
         empty = Coldness(TIERS["pristine"], tmp_path / "home", [], [], [])

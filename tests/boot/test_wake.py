@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pytest_coldstart import wake
+from pytest_coldstart import residency, wake
 from pytest_coldstart.boot import Boot
 from pytest_coldstart.cell import Cell
 from pytest_coldstart.engines import EngineError
@@ -124,6 +126,24 @@ class TestWoken:
         assert record.evidence.state["process"] == "resident and asleep"
         assert (record.evidence.unprovable, record.evidence.contradictions) == ((), ())
 
+    def test_evidence_is_of_the_wake_and_not_of_the_boot_before_it(self, woken: Woken, tmp_path: Path) -> None:
+        """The weights were evicted before the launch and the engine has read them since."""
+        weights = tmp_path / "weights"
+        weights.write_bytes(os.urandom(1 << 20))
+        if residency.filesystem(weights) not in residency.LOCAL:
+            pytest.skip(f"the temporary folder is on {residency.filesystem(weights)}, no local disk")
+        residency.evict([weights])
+        server = Path(sys.modules[Sleeper.__module__].__file__ or "").parents[1] / "fake_engine.py"
+        script = tmp_path / "reads.py"
+        script.write_text(
+            f"import runpy, sys\nopen({str(weights)!r}, 'rb').read()\n"
+            f"sys.argv[0] = {str(server)!r}\nrunpy.run_path({str(server)!r}, run_name='__main__')\n"
+        )
+        command = (sys.executable, "-S", str(script), "--port", "{port}", "--journal", str(woken.path))
+        record = woken(command=command, options={"weights": str(weights)})
+        assert record.metrics["weight_residency"].value == 1.0
+        assert record.evidence.contradictions == ()
+
     def test_each_call_was_made_once_in_order(self, woken: Woken, record: BootRecord) -> None:
         found = [json.loads(line) for line in woken.path.read_text().splitlines()]
         paths = [item["path"] for item in found if item["event"] in ("sleep", "wake")]
@@ -172,6 +192,8 @@ class TestFaults:
         assert "exit code 9" in record.failure.message
         assert REASON in record.failure.log_tail
         assert record.stop.exit_code == 9
+        before = "failed at the boot or the sleep before the wake that is timed"
+        assert (before in failed_boot(record, "test_a.py::test_a", [], logs_kept=False)) == (when == "sleep")
         assert {value.value for value in record.metrics.values()} == {None}
 
     def test_wake_that_is_refused(self, woken: Woken) -> None:

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from pytest_coldstart.cell import Cell, Container
+from pytest_coldstart.client import Client, RequestFailed
 from pytest_coldstart.engines import EngineError, EngineRegistry
+from pytest_coldstart.record import Request
 from tests.engines.conftest import MakeEnvironment, checkpoint_at, spec_of
 
 ENGINE = EngineRegistry().get("transformers")
@@ -93,6 +95,14 @@ class TestRequest:
             "do_sample": False,
         }
         assert body["model"] == str(model)
+
+    def test_shorter_answer_is_no_answer(self, model: Path) -> None:
+        """It stops when it says ``stop``: a cold start is 16 tokens of every engine."""
+        dialect = ENGINE.dialect(spec_of(ENGINE, Cell("transformers", str(model), "restart")))
+        client = Client("127.0.0.1", 1, "m", dialect, 0)
+        short = Request("first", 0, 1.0, 2.0, 2.0, 3.0, completion_tokens=9, finish_reason="stop")
+        with pytest.raises(RequestFailed, match="stopped by itself after 9 of 16 tokens"):
+            client._validate(short, 16)
 
 
 class TestRefused:

@@ -159,6 +159,8 @@ class TestOptions:
             ({"kv-transfer-config": {}}, ("did you mean 'kv_transfer_config'?",)),
             ({"--seed": 1}, ("did you mean 'seed'?",)),
             ({"enforce_eager": 1}, ("option 'enforce_eager': 1 is not of type bool",)),
+            ({"chat_template": Path("t.jinja")}, ("option 'chat_template': PosixPath('t.jinja') is no plain data",)),
+            ({"compilation_config": {"modes": {"a"}}}, ("{'modes': {'a'}} is no plain data",)),
             ({"max_model_len": True}, ("option 'max_model_len': True is not of type int",)),
             ({"optimization_level": 4}, ("4 is not one of 0, 1, 2, 3",)),
             ({"gpu_memory_utilization": 1.5}, ("engine 'vllm', option 'gpu_memory_utilization': 1.5 is not above 0",)),

@@ -29,6 +29,7 @@ def held(path: Path, seconds: float, read_only: bool = False) -> Iterator[int]:
         finally:
             holder.kill()
 
+
 #: The schema that this version makes; one numbered migration a version.
 NEWEST = 2
 
@@ -52,7 +53,9 @@ def test_migrate_makes_the_tables_once(store: Path) -> None:
             *("run", "boot", "instant", "phase", "metric", "request", "cache", "verdict"),
             *("ingested", "schema_version"),
         }
-        assert con.execute("SELECT version FROM schema_version").fetchall() == [(number,) for number in range(1, NEWEST + 1)]
+        assert con.execute("SELECT version FROM schema_version").fetchall() == [
+            (number,) for number in range(1, NEWEST + 1)
+        ]
         assert con.execute("SELECT count(*) FROM series").fetchall() == [(0,)]
 
 
