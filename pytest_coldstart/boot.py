@@ -31,7 +31,7 @@ from pytest_coldstart.observe import proc
 from pytest_coldstart.observe.scrape import TTFTScraper
 from pytest_coldstart.plan import Plan
 from pytest_coldstart.ports import HOST, Port, PortTaken, is_free
-from pytest_coldstart.process import Ended, SupervisorLost, Tree, exit_words, read_log_tail
+from pytest_coldstart.process import Ended, SupervisorLost, Tree, exit_words, printable, read_log_tail
 from pytest_coldstart.readiness import Endpoint, Readiness
 from pytest_coldstart.record import INSTANTS, BootRecord, Evidence, Failure, Request, Usage
 from pytest_coldstart.redact import Redactor
@@ -290,7 +290,8 @@ class Boot:
         if kind == "foreign_port":
             self._forget_answers()
         reached = [name for name in INSTANTS if name in self.instants]
-        self.failure = Failure(kind, self.redactor.text(str(error)), reached[-1] if reached else "")
+        message = printable(self.redactor.text(str(error)))  # bodies of answers are in it
+        self.failure = Failure(kind, message, reached[-1] if reached else "")
         self.stop()
 
     def _forget_answers(self) -> None:

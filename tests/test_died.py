@@ -84,7 +84,8 @@ def test_processes_that_ended_are_told_in_their_order() -> None:
                 assert time.monotonic() < deadline
                 time.sleep(0.01)
         ended = observer.ended(but=None, lived=0.2)
-        assert [text.partition("(")[2] for text in ended] == [f"pid {children[1].pid})", f"pid {children[0].pid})"]
+        told = [f"pid {children[number].pid}, signal SIGKILL)" for number in (1, 0)]
+        assert [text.partition("(")[2] for text in ended] == told
         assert len(observer.ended(but=children[1].pid, lived=0.2)) == 1
         assert observer.ended(but=None, lived=60) == []
     finally:

@@ -87,7 +87,7 @@ def _vllm_struck() -> list[Fault]:
     return [
         Fault(
             "core-killed-loading", "EngineCore killed while it loads", "failed, the core named", "vllm", 1,
-            ("EngineCore ended with signal SIGKILL",), kinds=("exit",), reached=("start",), strike="core KILL born 8", within=60,
+            ("had ended: .*VLLM::EngineCor|EngineCore ended with signal SIGKILL",), kinds=("exit",), reached=("start",), strike="core KILL born 8", within=60,
         ),
         Fault(
             "core-killed-ready", "EngineCore killed once /health is 200", "failed, the core named", "vllm", 1,

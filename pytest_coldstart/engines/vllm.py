@@ -40,8 +40,6 @@ _LIBRARIES = (
     "xgrammar",
     "tokenizers",
     "safetensors",
-    "numpy",
-    "llvmlite",
 )
 #: Options that are ours and no flag of vLLM.
 _OURS = ("sleep_level",)

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pytest_coldstart.process import exit_words
 from pytest_coldstart.record import Usage
 
 _TICK = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
@@ -37,6 +38,8 @@ class Sample:
     written_bytes: int | None
     #: Those that run, zombies left out: pid -> name.
     names: Mapping[int, str] = field(default_factory=dict)
+    #: Zombies: pid -> exit code, below 0 the signal.
+    codes: Mapping[int, int] = field(default_factory=dict)
 
 
 def tree(root: int) -> list[int]:
@@ -61,15 +64,18 @@ def sample(supervisor: int) -> Sample:
     written: int | None = 0
     processes = 0
     names: dict[int, str] = {}
+    codes: dict[int, int] = {}
     for pid in tree(supervisor):
         found = _stat(pid)
         if found is None:
             continue
         name, state, fields = found
-        if pid != supervisor and state not in "ZX":
+        if state in "ZX":
+            codes[pid] = os.waitstatus_to_exitcode(fields[49])
+        elif pid != supervisor:
             names[pid] = name
         # Fields of proc(5), counted from the state: minflt 7, cminflt 8, majflt 9, cmajflt 10,
-        # utime 11, stime 12, cutime 13, cstime 14, rss 21.
+        # utime 11, stime 12, cutime 13, cstime 14, rss 21, exit code 49.
         minor += fields[8]
         major += fields[10]
         ticks += fields[13] + fields[14]
@@ -80,7 +86,7 @@ def sample(supervisor: int) -> Sample:
             ticks += fields[11] + fields[12]
             rss += fields[21] * _PAGE
         read, written = _add_io(pid, read, written)
-    return Sample(time.monotonic(), processes, rss, ticks / _TICK, minor, major, read, written, names)
+    return Sample(time.monotonic(), processes, rss, ticks / _TICK, minor, major, read, written, names, codes)
 
 
 def _stat(pid: int) -> tuple[str, str, list[int]] | None:
@@ -123,7 +129,9 @@ class TreeObserver:
         self.samples = 0
         self._first: dict[int, float] = {}
         self._ended: dict[int, tuple[float, str]] = {}
+        self._codes: dict[int, int] = {}
         self._closed = threading.Event()
+        self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, daemon=True, name="coldstart-proc")
 
     def start(self) -> None:
@@ -144,33 +152,37 @@ class TreeObserver:
             self._closed.wait(max(self.every if time.monotonic() - begin < 30 else self.every * 2, cost / MOST_CPU))
 
     def take(self) -> Sample:
-        before = self.latest
-        try:
-            self.latest = sample(self.supervisor)
-        except (OSError, ValueError):
+        """One sample now. Its own thread and the one that watches the boot both ask."""
+        with self._lock:
+            before = self.latest
+            try:
+                self.latest = sample(self.supervisor)
+            except (OSError, ValueError):
+                return self.latest
+            self._note(before.names, self.latest)
+            self.samples += 1
+            self.peak_rss = max(self.peak_rss, self.latest.rss)
             return self.latest
-        self._note(before.names, self.latest)
-        self.samples += 1
-        self.peak_rss = max(self.peak_rss, self.latest.rss)
-        return self.latest
 
     def _note(self, before: Mapping[int, str], last: Sample) -> None:
         for pid in last.names:
             self._first.setdefault(pid, last.when)
         for pid in set(before) - set(last.names):
             self._ended[pid] = (last.when, before[pid])
+        self._codes |= last.codes
 
-    def ended(self, but: int | None, within: float = 30.0, lived: float = 3.0) -> list[str]:
-        """``name (pid 12)`` of processes that ended in the last *within* seconds, the first one first.
+    def ended(self, but: int | None, within: float = 15.0, lived: float = 3.0) -> list[str]:
+        """``name (pid 12, signal SIGKILL)`` of processes that ended in the last *within* seconds, the first one first.
 
-        Those of less than *lived* seconds are helpers that come and go; *but* is left out.
+        How one ended is known where its parent had not asked yet at a sample. Those that ended well or lived for less
+        than *lived* seconds are helpers that come and go; *but* is left out.
         """
         now = self.take().when
         found = sorted((when, pid, name) for pid, (when, name) in self._ended.copy().items() if pid != but)
         return [
-            f"{name} (pid {pid})"
+            f"{name} (pid {pid}{f', {exit_words(self._codes[pid])}' if pid in self._codes else ''})"
             for when, pid, name in found
-            if now - when <= within and when - self._first.get(pid, when) >= lived
+            if now - when <= within and when - self._first.get(pid, when) >= lived and self._codes.get(pid) != 0
         ]
 
     def usage(self) -> Usage:

@@ -124,6 +124,8 @@ def notes(records: Sequence[BootRecord]) -> list[str]:
             words = [f"{cache.name} {cache_words(cache)}" for cache in record.caches if cache.before.files]
             if words:
                 found[f"round {record.round}: caches: {'; '.join(words)}"] = None
+            elif record.caches:
+                found[f"round {record.round}: caches are kept and all were empty: nothing is written to them"] = None
     return list(found)
 
 

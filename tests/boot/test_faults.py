@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from pytest_coldstart.boot import Boot
+from pytest_coldstart.client import RequestFailed
 from pytest_coldstart.errors import HarnessFault
 from pytest_coldstart.plan import Plan
 from pytest_coldstart.record import BootRecord
@@ -24,6 +25,15 @@ Booted = Callable[..., BootRecord]
 MakeBoot = Callable[[Plan], Boot]
 
 pytestmark = pytest.mark.timeout(120)
+
+
+def test_what_an_engine_answers_is_no_command_to_a_terminal(make_plan: MakePlan, boots: MakeBoot) -> None:
+    boot = boots(make_plan())
+    boot.run()
+    boot._fail(RequestFailed("status", "HTTP 500 from /x: \x1b[2Jgone"))
+    assert boot.failure is not None
+    assert boot.failure.message.startswith("HTTP 500 from /x: \\x1b[2Jgone")
+    assert_nothing_left(boot)
 
 
 class TestWithoutFault:
