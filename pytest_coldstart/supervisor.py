@@ -150,29 +150,33 @@ def tagged(tag: bytes) -> dict[int, str]:
 
 
 def shared_memory(pids: list[int]) -> set[str]:
-    """Files in /dev/shm that these processes have open or mapped."""
-    found: set[str] = set()
+    """Files in /dev/shm that these processes have open or mapped.
+
+    By inode: glibc makes a semaphore under another name and links it, so its maker maps a name that is gone.
+    """
+    inodes: set[int] = set()
     for pid in pids:
         try:
             with open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as file:
-                for line in file:
-                    at = line.find("/dev/shm/")
-                    if at >= 0:
-                        found.add(line[at:].rstrip("\n"))
+                inodes.update(int(line.split(None, 5)[4]) for line in file if "/dev/shm/" in line)
             for descriptor in os.listdir(f"/proc/{pid}/fd"):
-                target = os.readlink(f"/proc/{pid}/fd/{descriptor}")
-                if target.startswith("/dev/shm/"):
-                    found.add(target)
+                link = f"/proc/{pid}/fd/{descriptor}"
+                if os.readlink(link).startswith("/dev/shm/"):
+                    inodes.add(os.stat(link).st_ino)
         except OSError:
             continue
-    return {name for name in found if not name.endswith(" (deleted)")}
+    return {path for path, inode in _shared_memory_inodes().items() if inode in inodes}
 
 
 def shared_memory_files() -> set[str]:
+    return set(_shared_memory_inodes())
+
+
+def _shared_memory_inodes() -> dict[str, int]:
     try:
-        return {entry.path for entry in os.scandir("/dev/shm")}
+        return {entry.path: entry.inode() for entry in os.scandir("/dev/shm")}
     except OSError:
-        return set()
+        return {}
 
 
 class Supervisor:
@@ -335,7 +339,9 @@ class Supervisor:
 
     def dump(self) -> None:
         """Make Python processes write their stacks to the log: faulthandler answers SIGABRT."""
-        for pid in descendants(os.getpid()):
+        living = descendants(os.getpid())
+        self.shm |= shared_memory(list(living)) - self.shm_before  # those that die of it can tell nothing later
+        for pid in living:
             try:
                 executable = os.path.basename(os.readlink(f"/proc/{pid}/exe"))
             except OSError:
@@ -348,7 +354,7 @@ class Supervisor:
     def end(self) -> None:
         begin = now()
         living = descendants(os.getpid())
-        self.shm = shared_memory(list(living)) - self.shm_before
+        self.shm |= shared_memory(list(living)) - self.shm_before
         if self.leader and self.exit_status is None:
             signal_process(self.leader, signal.SIGTERM)
         self.stop_container()

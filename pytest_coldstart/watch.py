@@ -20,7 +20,7 @@ IDLE_CPU, IDLE_CPU_EACH, IDLE_CPU_MOST = 0.04, 0.02, 0.25
 #: What an exit code often means.
 _HINTS = {
     0: "; a launcher that goes into the background must be told to stay",
-    -9: "; the kernel kills so when memory runs out",
+    -9: "; the kernel sends SIGKILL when memory runs out",
 }
 #: Characters of the engine's last line that a message shows.
 _LAST_LINE = 200
