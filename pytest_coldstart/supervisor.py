@@ -76,15 +76,18 @@ class Log:
             self._write(block)
 
     def _write(self, block: bytes) -> None:
-        if self.written + len(block) <= self.limit:
+        """Whole lines to the file as far as the limit goes; of what is over it the end is kept."""
+        room = max(0, self.limit - self.written)
+        fits = len(block) if len(block) <= room else block.rfind(b"\n", 0, room) + 1
+        if fits:
             try:
-                self.file.write(block)
+                self.file.write(block[:fits])
             except OSError:
                 self.limit = 0  # a full disk must not end the boot; the tail is kept
-            self.written += len(block)
-        else:
+            self.written += fits
+        if fits < len(block):
             self.limit = 0
-            self.tail = (self.tail + block)[-TAIL_LIMIT:]
+            self.tail = (self.tail + block[fits:])[-TAIL_LIMIT:]
 
     def close(self) -> None:
         if self.partial:

@@ -236,6 +236,17 @@ class TestLog:
         assert "] line 0\n" in log
         assert log.endswith("] the end\n")
 
+    def test_first_output_that_is_over_the_limit_at_once_keeps_its_beginning(self, tmp_path: Path) -> None:
+        from pytest_coldstart.supervisor import Log
+
+        log = Log(str(tmp_path / "log"), 100)
+        log.feed(b"".join(b"line %d\n" % index for index in range(10_000)))
+        log.close()
+        lines = (tmp_path / "log").read_text().splitlines()
+        assert [line[13:] for line in lines[:5]] == [f"line {index}" for index in range(5)]  # 20 bytes each
+        assert lines[5] == "[output over the limit was left out here]"
+        assert lines[-1].endswith("] line 9999")
+
     def test_lines_have_the_offset_at_which_they_were_printed(self, make_tree: MakeTree, tmp_path: Path) -> None:
         code = "import time; time.sleep(0.5); print('first', flush=True); time.sleep(0.5); print('second')"
         tree = make_tree(*python(code))
