@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pytest_coldstart.supervisor import shared_memory
+
 ROOT = Path("/dev/shm")
 
 
@@ -34,8 +36,12 @@ class SharedMemory:
     def left(self, removed: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
         """What appeared since: *removed* (the tree still held it when it died) and what lies there now.
 
-        The latter is reported and not removed, since its maker cannot be proved.
+        The latter is reported and not removed, since its maker cannot be proved. What a living process
+        has open or mapped is its own: the tree of this boot is gone.
         """
         after = SharedMemory.now().files
         new = [(name, size) for name, size in after.items() if name not in self.files]
+        if new:
+            in_use = shared_memory([int(entry) for entry in os.listdir("/proc") if entry.isdigit()])
+            new = [(name, size) for name, size in new if name not in in_use]
         return [*removed, *new]

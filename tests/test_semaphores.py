@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from pytest_coldstart.shm import SharedMemory
 from pytest_coldstart.supervisor import shared_memory, shared_memory_files
 
 MAKE = """
@@ -30,3 +32,21 @@ def test_semaphore_belongs_to_its_maker() -> None:
         finally:
             maker.terminate()
             maker.wait()
+
+
+def test_file_that_another_living_process_maps_is_not_left_by_the_boot() -> None:
+    before = SharedMemory.now()
+    code = (
+        "import mmap, sys\nfile = open(sys.argv[1], 'wb+')\nfile.truncate(4096)\n"
+        "view = mmap.mmap(file.fileno(), 0)\nfile.close()\nprint('mapped', flush=True)\nsys.stdin.read()\n"
+    )
+    path = f"/dev/shm/coldstart-test-{os.getpid()}"
+    try:
+        words = [sys.executable, "-S", "-c", code, path]
+        with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"mapped\n"
+            assert path not in dict(before.left([]))
+        assert dict(before.left([]))[path] == 4096
+    finally:
+        Path(path).unlink(missing_ok=True)

@@ -74,14 +74,25 @@ def summary(reporter: Any, outcomes: Sequence[Mapping[str, Any]], notes: Sequenc
                 f"each cell that passed did so in at least {least} of {least} rounds: at 95 %, that shows a pass rate of at "
                 f"least {pass_rate_floor(least) * 100:.0f} %"
             )
-    for row in skipped:
-        reporter.write_line(f"not judged: {row['name']}: {row['reason']}")
+    for line in _not_judged(skipped):
+        reporter.write_line(line)
     for note in notes:
         reporter.write_line(note)
     if not judged:
         reporter.write_line("coldstart: no cell was judged")
     count = "1 cell" if len(judged) == 1 else f"{len(judged)} cells"
     reporter.write_line(f"coldstart: {count} judged, {len(skipped)} not, in {time.monotonic() - begun:.1f} s")
+
+
+def _not_judged(skipped: Sequence[Mapping[str, Any]]) -> list[str]:
+    """One line a reason: an engine that is missing would else be said for each of its cells."""
+    names: dict[str, list[str]] = {}
+    for row in skipped:
+        names.setdefault(row["reason"], []).append(row["name"])
+    return [
+        f"not judged: {cells[0] if len(cells) == 1 else f'{len(cells)} cells, {cells[0]} and others'}: {reason}"
+        for reason, cells in names.items()
+    ]
 
 
 def _every_round(row: Mapping[str, Any]) -> bool:
