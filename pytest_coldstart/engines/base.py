@@ -176,6 +176,8 @@ class Engine(ABC):
     passes_options: ClassVar[bool] = False
     #: What a user of this engine should know, one sentence each.
     traps: ClassVar[tuple[str, ...]] = ()
+    #: Its caches beside bytecode: name -> the environment variable that places one.
+    cache_variables: ClassVar[Mapping[str, str]] = {}
     #: Whether its processes are Python: then bytecode is one of its caches.
     is_python: ClassVar[bool] = False
     #: What a person installs to have it.
@@ -274,11 +276,13 @@ class Engine(ABC):
 
     def cache_roots(self, spec: LaunchSpec) -> list[CacheRoot]:
         """Every cache that outlives a boot, isolated below ``spec.cache_home``."""
+        homes = {name: spec.cache_home / name for name in ("bytecode", *self.cache_variables)}
+        roots = [CacheRoot(name, homes[name], {key: str(homes[name])}) for name, key in self.cache_variables.items()]
         if not self.is_python or spec.cell.command:
-            return []
-        path = spec.cache_home / "bytecode"
+            return roots
         # A caller's PYTHONDONTWRITEBYTECODE would keep this cache empty; a suite may still set it in env=.
-        return [CacheRoot("bytecode", path, {"PYTHONPYCACHEPREFIX": str(path), "PYTHONDONTWRITEBYTECODE": ""})]
+        env = {"PYTHONPYCACHEPREFIX": str(homes["bytecode"]), "PYTHONDONTWRITEBYTECODE": ""}
+        return [CacheRoot("bytecode", homes["bytecode"], env), *roots]
 
     def libraries(self, cell: Cell) -> list[Path]:
         """Large library files of the engine, evicted where the tier says so."""

@@ -18,15 +18,8 @@ from typing import Any, ClassVar
 from pytest_coldstart.cell import Cell
 from pytest_coldstart.client import Dialect
 from pytest_coldstart.engines import checkpoint
-from pytest_coldstart.engines.base import CacheRoot, Engine, EngineError, LaunchSpec, Model, Option
+from pytest_coldstart.engines.base import Engine, EngineError, LaunchSpec, Model, Option
 from pytest_coldstart.engines.interpreter import console_script
-
-#: Cache roots of torch that a compiled or a GPU boot fills.
-_CACHE_VARIABLES: Mapping[str, str] = {
-    "inductor": "TORCHINDUCTOR_CACHE_DIR",
-    "triton": "TRITON_CACHE_DIR",
-    "cuda": "CUDA_CACHE_PATH",
-}
 
 
 class TransformersServe(Engine):
@@ -36,6 +29,12 @@ class TransformersServe(Engine):
     title = "transformers serve"
     distributions = ("transformers", "torch", "tokenizers", "accelerate", "triton")
     default_model = "random:qwen2-tiny"
+    #: Those of torch that a compiled or a GPU boot fills.
+    cache_variables: ClassVar[Mapping[str, str]] = {
+        "inductor": "TORCHINDUCTOR_CACHE_DIR",
+        "triton": "TRITON_CACHE_DIR",
+        "cuda": "CUDA_CACHE_PATH",
+    }
     is_python = True
     install = (
         "pip install 'transformers[serving]' torch, or give --coldstart-python transformers=ENV/bin/python "
@@ -94,13 +93,6 @@ class TransformersServe(Engine):
 
     def dialect(self, spec: LaunchSpec) -> Dialect:
         return _Dialect()
-
-    def cache_roots(self, spec: LaunchSpec) -> list[CacheRoot]:
-        roots = super().cache_roots(spec)
-        for name, variable in _CACHE_VARIABLES.items():
-            path = spec.cache_home / name
-            roots.append(CacheRoot(name, path, {variable: str(path)}))
-        return roots
 
     def libraries(self, cell: Cell) -> list[Path]:
         return (

@@ -17,7 +17,6 @@ from pytest_coldstart.engines import checkpoint
 from pytest_coldstart.engines.base import (
     PLAIN_TIERS,
     Availability,
-    CacheRoot,
     Call,
     Engine,
     EngineError,
@@ -76,6 +75,7 @@ class VLLM(Engine):
     tiers = PLAIN_TIERS | {"wake"}
     metrics_path = "/metrics"
     ttft_histogram = TTFT_HISTOGRAM
+    cache_variables = CACHE_VARIABLES
     is_python = True
     passes_options = True
     install = (
@@ -177,13 +177,6 @@ class VLLM(Engine):
 
     def environment(self, spec: LaunchSpec) -> dict[str, str]:
         return {"VLLM_SERVER_DEV_MODE": "1"} if spec.cell.tier == "wake" else {}
-
-    def cache_roots(self, spec: LaunchSpec) -> list[CacheRoot]:
-        roots = super().cache_roots(spec)
-        for name, variable in CACHE_VARIABLES.items():
-            path = spec.cache_home / name
-            roots.append(CacheRoot(name, path, {variable: str(path)}))
-        return roots
 
     def libraries(self, cell: Cell) -> list[Path]:
         return [] if cell.command else self.large_libraries(cell, _LIBRARIES)
