@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from pytest_coldstart.attribution import Attribution
 from pytest_coldstart.process import Ended
-from pytest_coldstart.record import BootRecord, Phase, Stop
+from pytest_coldstart.record import INSTANTS, BootRecord, Stop
 
 if TYPE_CHECKING:
     from pytest_coldstart.boot import Boot
@@ -29,6 +30,7 @@ def stop_of(boot: Boot, ended: Ended, port_free: bool) -> Stop:
 def record_of(boot: Boot) -> BootRecord:
     """The record of *boot* without what only its stop tells: caches after, leaks, metrics."""
     plan, readiness = boot.plan, boot.readiness
+    phases, attribution = boot.insight.path(boot) if boot.insight else ((), Attribution())
     return BootRecord(
         boot_id=boot.boot_id,
         run_id=plan.run_id,
@@ -43,10 +45,11 @@ def record_of(boot: Boot) -> BootRecord:
         round=boot.round,
         outcome=boot.outcome,
         started_at=boot.started_at.isoformat(timespec="milliseconds"),
-        instants=dict(boot.instants),
+        instants=_with_python(boot.instants, attribution),
         endpoints=dict(readiness.seen) if readiness else {},
         poll_delay=readiness.poll_delay if readiness else None,
-        phases=_phases(boot.instants),
+        phases=phases,
+        attribution=attribution,
         requests=tuple(boot.requests),
         evidence=boot.evidence,
         usage=boot.usage,
@@ -72,12 +75,9 @@ def _cell(boot: Boot) -> dict[str, Any]:
     return content
 
 
-def _phases(instants: Mapping[str, float]) -> tuple[Phase, ...]:
-    """What is known without a look inside: the first request, and all before it unattributed."""
-    ready, done = instants.get("ready"), instants.get("first_done")
-    if ready is None:
-        return ()
-    phases = [Phase("unattributed", 0.0, ready, "client")]
-    if done is not None:
-        phases.append(Phase("first_request", ready, done, "client"))
-    return tuple(phases)
+def _with_python(instants: Mapping[str, float], attribution: Attribution) -> dict[str, float]:
+    """The instants in their order, with the one at which the leader's interpreter was up."""
+    leader = attribution.processes[0] if attribution.processes else None
+    up = leader.instants.get("python") if leader else None
+    found = {**instants, **({"python": up} if up is not None and up >= 0 else {})}
+    return {name: found[name] for name in INSTANTS if name in found}

@@ -26,6 +26,8 @@ from pytest_coldstart.coldness import TIERS, Coldness, TierContradicted
 from pytest_coldstart.engines.base import LaunchSpec
 from pytest_coldstart.errors import BootFailed, HarnessFault
 from pytest_coldstart.exchange import Exchange
+from pytest_coldstart.hints import hints
+from pytest_coldstart.insight import Insight
 from pytest_coldstart.launch import launch_of
 from pytest_coldstart.observe import proc
 from pytest_coldstart.observe.scrape import TTFTScraper
@@ -78,8 +80,11 @@ class Boot:
         self.contradicted = False
         self.exchange: Exchange | None = None
         self.scraper: TTFTScraper | None = None
+        self.insight: Insight | None = None
         self.origin = 0.0
         self._created = time.monotonic()
+        #: Seconds from the start at which it was known to have failed.
+        self.failed_at: float | None = None
         self._log_until: float | None = None
         self._ended: list[str] = []
         self._before_start = 0.0
@@ -128,7 +133,8 @@ class Boot:
         self.versions = plan.engine.versions(plan.cell)
         self.shared_memory = SharedMemory.now()
         self.coldness.prepare()
-        launch = launch_of(plan, spec, roots, self.boot_id, self.log_path)
+        self.insight = Insight(plan, self.boot_id)
+        launch = launch_of(plan, spec, roots, self.boot_id, self.log_path, self.insight)
         self.redactor.learn(launch.argv)
         self.command = self.redactor.command(launch.argv)
         differs = {k: v for k, v in launch.env.items() if plan.environ.get(k) != v or k.startswith(_OBSERVED)}
@@ -147,7 +153,7 @@ class Boot:
         self.evidence = self.coldness.prove()
         if self.evidence.contradictions:
             self._contradict()
-        self.observer = proc.TreeObserver(tree.supervisor_pid)
+        self.observer = proc.TreeObserver(tree.supervisor_pid, mask=self.redactor.command)
         self._note_host()
         tree.start()
         assert tree.start_time is not None
@@ -221,7 +227,9 @@ class Boot:
         if self.observer and self.plan.observe and not self.plan.cell.container and not wakes:
             self.usage = self.observer.usage()
         assert request.done is not None
+        assert self.insight is not None
         self.instants["first_done"] = request.done
+        self.insight.answered()
         self.exchange.keep(request)
 
     def _confirm(self) -> None:
@@ -277,12 +285,16 @@ class Boot:
 
     def _fail(self, error: BootFailed | RequestFailed) -> None:
         kind = error.kind if isinstance(error, BootFailed) else "request"
+        self.failed_at = time.monotonic() - self.origin if self.origin else None
         if self.observer and self.tree:
             self._ended = self.observer.ended(but=self.tree.pid)
         if kind not in ("exit", "exec") and self.tree and self.tree.start_time is not None:
             # What a living engine prints from now on comes of its being stopped.
             self._log_until = time.monotonic() - self.tree.start_time
+        diagnosis: tuple[str, ...] = ()
         if kind in ("hang", "timeout", "deadline") and self.tree and self.tree.exit_code is None:
+            if self.insight:
+                diagnosis = self.insight.diagnosis(self, time.monotonic())
             self.tree.dump_stacks()
         if self.readiness:
             self.readiness.close()  # what answers while the tree is being stopped is no instant of the boot
@@ -291,7 +303,7 @@ class Boot:
             self._forget_answers()
         reached = [name for name in INSTANTS if name in self.instants]
         message = printable(self.redactor.text(str(error)))  # bodies of answers are in it
-        self.failure = Failure(kind, message, reached[-1] if reached else "")
+        self.failure = Failure(kind, message, reached[-1] if reached else "", diagnosis=diagnosis)
         self.stop()
 
     def _forget_answers(self) -> None:
@@ -326,6 +338,8 @@ class Boot:
             self.readiness.close()
         if self.observer:
             self.observer.close()
+        if self.insight:
+            self.insight.close()
         if self.port:
             self.port.release()
 
@@ -339,6 +353,8 @@ class Boot:
         if self.tree is None:
             raise HarnessFault("there is nothing to stop: the engine was not launched")
         self._note_early_end()
+        if self.insight and self.port and "first_done" in self.instants and self.tree.exit_code is None:
+            self.insight.scrape(self.port.number)
         try:
             ended = self.tree.stop()
         except SupervisorLost as error:
@@ -375,9 +391,12 @@ class Boot:
             log_bytes=ended.log_bytes,
             log_path=self._keep_log(),
         )
+        if self.insight:
+            record = self.insight.kept(record, keep=record.log_path is not None)
         if record.outcome == "ok":
             self.coldness.mark_filled(self.boot_id, self.versions)
         record = replace(record, harness_time=self._before_start + time.monotonic() - ended.end)
+        record = replace(record, hints=hints(record))
         return replace(record, metrics=metrics.measure(record))
 
     def _explained(self, failure: Failure) -> Failure:

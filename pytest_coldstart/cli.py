@@ -1,4 +1,4 @@
-"""The command ``coldstart``: doctor, init, ingest, export, dashboard, make-model, env."""
+"""The command ``coldstart``: doctor, init, ingest, export, show, dashboard, make-model, env."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from pytest_coldstart import __version__
+from pytest_coldstart import __version__, show
 from pytest_coldstart.environments import command as env
 from pytest_coldstart.random_model import command as make_model
 
@@ -56,6 +56,8 @@ def _parser() -> argparse.ArgumentParser:
     export.add_argument("--table", default="boots", help="boots (one wide row a boot, the default) or a table's name")
     export.add_argument("--output", type=Path, metavar="FILE", help="default: standard output")
     export.set_defaults(run=_export)
+
+    show.add(commands, store)
 
     dashboard = commands.add_parser("dashboard", help="show the store in a browser, read-only")
     dashboard.add_argument("--store", type=Path, metavar="DIR", help="default: COLDSTART_STORE, or .coldstart")

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pytest_coldstart import inventory, residency, units
+from pytest_coldstart import cache_kinds, inventory, residency, units
 from pytest_coldstart.engines.base import CacheRoot
 from pytest_coldstart.record import Cache, Evidence, FileResidency
 
@@ -248,6 +248,8 @@ class Coldness:
                     inventory.summarise(after),
                     len(new),
                     tuple(os.fsencode(name).decode("utf-8", "replace") for name in new[:5]),
+                    cache_kinds.count(root.name, new),
+                    sum(after[name][0] for name in new),
                 )
             )
         return tuple(result)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from pytest_coldstart.record import BootRecord, Request, Value
+from pytest_coldstart import units
+from pytest_coldstart.attribution import PHASES, UNATTRIBUTED
+from pytest_coldstart.record import BootRecord, Phase, Request, Value
 
 #: A p99 over fewer values would be an interpolation between two of them.
 P99_NEEDS = 100
@@ -16,6 +18,12 @@ NO_HISTOGRAM = (
 NO_WAKE = "the process was there before it was woken, and what it used from then on is not told apart"
 NO_PROC = "needs /proc, which this platform has not, or the tree was gone before it was read"
 NO_STOP = "the stop was not observed"
+NO_PATH = "this boot has no critical path"
+
+#: Of a path with a larger share of unattributed time no phase is told: that time may be its own.
+MAY_HIDE = 0.1
+#: Phases that are timed from outside the engine, whatever the probe does.
+_FROM_OUTSIDE = ("spawn", "first_request")
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -166,3 +174,59 @@ def load_throughput(record: BootRecord) -> Value:
 
 def fragmentation(record: BootRecord) -> Value:
     return Value(None, None, "this version has no source for memory fragmentation")
+
+
+def phase_seconds(phases: Iterable[Phase]) -> dict[str, float]:
+    """Seconds of each phase that a path has, summed, in the order of PHASES."""
+    found: dict[str, float] = {}
+    for item in phases:
+        found[item.name] = found.get(item.name, 0.0) + item.end - item.begin
+    return {name: found[name] for name in sorted(found, key=lambda name: PHASES.index(name) if name in PHASES else 99)}
+
+
+def path_seconds(record: BootRecord) -> float:
+    """How long the critical path is, seconds: from the start to where it ends."""
+    end = record.attribution.end
+    return max((item.end for item in record.phases), default=0.0) if end is None else end
+
+
+def attributed_share(record: BootRecord) -> float | None:
+    """Share of the path in named phases, 0 to 1; None without a path."""
+    total = path_seconds(record)
+    if not record.phases or total <= 0:
+        return None
+    named = phase_seconds(item for item in record.phases if item.name != UNATTRIBUTED)
+    return min(1.0, sum(named.values()) / total)
+
+
+def phase(name: str) -> Callable[[BootRecord], Value]:
+    """Seconds of the path in one phase; 0 only where too little is unattributed for it to hide in."""
+
+    def derive(record: BootRecord) -> Value:
+        share = attributed_share(record)
+        if share is None:
+            return Value(None, None, NO_PATH)
+        found = [item for item in record.phases if item.name == name]
+        value = Value(sum(item.end - item.begin for item in found), _sources(found) or "probe")
+        if name == UNATTRIBUTED or (found and name in _FROM_OUTSIDE):
+            return value
+        if record.attribution.probe == "off":
+            return Value(None, None, "the probe was off: needs --coldstart-probe=full")
+        if 1 - share > MAY_HIDE:
+            hidden = units.show(1 - share, "fraction")
+            marks = "" if record.attribution.probe == "full" else f" (--coldstart-probe={record.attribution.probe})"
+            return Value(None, None, f"{hidden} of the boot is unattributed, where it may hide{marks}")
+        return value
+
+    return derive
+
+
+def attributed(record: BootRecord) -> Value:
+    share = attributed_share(record)
+    if share is None:
+        return Value(None, None, NO_PATH)
+    return Value(share, _sources(item for item in record.phases if item.name != UNATTRIBUTED) or "client")
+
+
+def _sources(phases: Iterable[Phase]) -> str:
+    return ", ".join(sorted({item.source for item in phases}))

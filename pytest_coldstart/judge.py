@@ -16,7 +16,7 @@ from pytest_coldstart.handle import ColdBoot
 from pytest_coldstart.markers import MarkerError, slo_levels
 from pytest_coldstart.metrics import METRICS
 from pytest_coldstart.plan import Plan
-from pytest_coldstart.report import explain, junit
+from pytest_coldstart.report import explain, junit, path
 from pytest_coldstart.session import Session
 from pytest_coldstart.slo import Bound, Verdict
 from pytest_coldstart.store.errors import StoreError
@@ -204,6 +204,7 @@ def _conclude(session: Session, item: pytest.Item, boot: ColdBoot, raising: bool
 def _outcome(item: pytest.Item, boot: ColdBoot, verdicts: list[Verdict]) -> dict[str, Any]:
     records = boot.records
     slowest = explain.slowest_boot(records)
+    drawn = boot.rounds.failed or slowest
     failed = sum(record.failed for record in records) or int(boot.rounds.failed is not None)
     bad = [verdict.verdict for verdict in verdicts if verdict.broken]
     word = "failed" if failed else ("fail" if "fail" in bad else bad[0]) if bad else "pass"
@@ -217,7 +218,8 @@ def _outcome(item: pytest.Item, boot: ColdBoot, verdicts: list[Verdict]) -> dict
         "verdict": word,
         "verdicts": [verdict.to_dict() for verdict in verdicts],
         "slowest": explain.slowest_part(slowest) if slowest else "-",
-        "notes": explain.notes(records),
+        "notes": [*explain.notes(records), *path.source_notes(records)],
+        **(path.of_cell(drawn) if drawn else {}),
     }
 
 

@@ -6,11 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pytest_coldstart.engines.base import CacheRoot, LaunchSpec
+from pytest_coldstart.insight import Insight
 from pytest_coldstart.plan import Plan
 from pytest_coldstart.process import Launch
 
 
-def launch_of(plan: Plan, spec: LaunchSpec, roots: Sequence[CacheRoot], boot_id: str, log: Path) -> Launch:
+def launch_of(
+    plan: Plan, spec: LaunchSpec, roots: Sequence[CacheRoot], boot_id: str, log: Path, insight: Insight
+) -> Launch:
     """The launch of one boot.
 
     PYTHONFAULTHANDLER makes a Python engine answer SIGABRT with its stacks, for hangs.
@@ -21,7 +24,9 @@ def launch_of(plan: Plan, spec: LaunchSpec, roots: Sequence[CacheRoot], boot_id:
         extra.update(root.env)
     extra.update(plan.cell.env)
     extra.update(plan.engine.environment(spec))
-    argv = plan.engine.command(spec)
+    words, tracing = insight.tracing(spec)
+    argv = [*plan.engine.command(spec), *words]
+    extra.update(tracing)
     stop: tuple[str, ...] = ()
     container = plan.cell.container
     if container:
@@ -31,7 +36,7 @@ def launch_of(plan: Plan, spec: LaunchSpec, roots: Sequence[CacheRoot], boot_id:
         stop = tuple(_fill(word, names) for word in container.stop)
     return Launch(
         argv=tuple(argv),
-        env={**plan.environ, **extra},
+        env=insight.environment({**plan.environ, **extra}),
         cwd=plan.cwd,
         log=log,
         boot_id=boot_id,

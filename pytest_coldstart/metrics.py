@@ -8,9 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from pytest_coldstart.attribution import PHASES
 from pytest_coldstart.derive import (
+    MAY_HIDE,
     NO_STOP,
     P99_NEEDS,
+    attributed,
     engine_ttft,
     first_ttft,
     fragmentation,
@@ -22,6 +25,7 @@ from pytest_coldstart.derive import (
     median,
     over,
     percentile,
+    phase,
     readiness_lie,
     ready_gap,
     skewness,
@@ -279,6 +283,39 @@ for _metric in (
 ):
     METRICS.add(_metric)
 
+#: What each phase is, for its metric's help.
+PHASE_HELP = {
+    "spawn": "processes start, up to their interpreter",
+    "imports": "modules are imported",
+    "device_init": "devices and their contexts are set up",
+    "distributed_init": "ranks find each other and set up their communication",
+    "load_weights": "weights are read and put where they are used",
+    "kv_alloc": "the KV cache is sized and allocated",
+    "profile": "the engine runs the model to measure its memory",
+    "compile": "graphs and kernels are compiled, or what was compiled is loaded",
+    "graph_capture": "CUDA graphs are captured",
+    "warmup": "the engine warms itself up before it says that it is ready",
+    "tokenizer": "the tokenizer is loaded",
+    "server_start": "the HTTP server is started",
+    "first_request": "the first request, as far as none of the others runs in it",
+    "unattributed": "what no source explains",
+}
+
+for _name in PHASES:
+    METRICS.add(
+        Metric(f"phase.{_name}", "s", f"Time on the critical path: {PHASE_HELP[_name]}.", phase(_name), source="probe")
+    )
+METRICS.add(
+    Metric(
+        "attributed",
+        "fraction",
+        "Share of the critical path, from the start to its end, that is in a phase with a name.",
+        attributed,
+        source="probe",
+        better="higher",
+    )
+)
+
 
 def page() -> str:
     """docs/metrics.md, generated; a test keeps the file equal to this."""
@@ -289,6 +326,10 @@ def page() -> str:
         "Durations count from the start of the boot on one monotonic clock unless the help says otherwise.",
         "",
         "A metric that could not be measured is stored as *unmeasured* with the reason, never as zero.",
+        "",
+        "The metrics `phase.NAME` sum the stretches of the critical path in one phase. They are unmeasured where the probe was",
+        f"off, or where more than {MAY_HIDE:.0%} of the path is unattributed: the phase may hide there. `phase.spawn` and",
+        "`phase.first_request` are timed from outside; `phase.unattributed` and `attributed` are measured wherever there is a path.",
         "",
         "| metric | stored in | better | source | definition |",
         "| --- | --- | --- | --- | --- |",

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pytest_coldstart.attribution import PROBE_MODES
 from pytest_coldstart.cell import Cell
 from pytest_coldstart.engines.base import Engine, Model
 from pytest_coldstart.warmup import Warmup
@@ -37,6 +38,10 @@ class Plan:
     port: int | None = None
     parallel: bool = False
     observe: bool = True
+    #: What runs inside the engine's Python processes: off, marks or full.
+    probe: str = "full"
+    #: Whether the spans of an engine that emits OpenTelemetry traces are received.
+    spans: bool = False
     cwd: Path = field(default_factory=Path.cwd)
     caches: Path = Path("caches")
     logs: Path = Path("logs")
@@ -60,6 +65,8 @@ class Plan:
         unknown = sorted(set(self.deadlines) - set(DEADLINES))
         if unknown:
             raise ValueError(f"plan.deadlines has no instant {unknown[0]!r}; valid instants: {', '.join(DEADLINES)}")
+        if self.probe not in PROBE_MODES:
+            raise ValueError(f"plan.probe={self.probe!r} is not one of {', '.join(PROBE_MODES)}")
         if not self.prompt_words:
             raise ValueError("plan.prompt_words is empty")
 

@@ -10,10 +10,12 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any
 
-#: Version of the JSON lines. A reader refuses lines of a newer version.
-RECORD_VERSION = 2
+from pytest_coldstart.attribution import Attribution, Hint
 
-INSTANTS = ("start", "listen", "ready", "first_token", "first_text", "first_done", "warmed", "stopped")
+#: Version of the JSON lines. A reader refuses lines of a newer version.
+RECORD_VERSION = 3
+
+INSTANTS = ("start", "python", "listen", "ready", "first_token", "first_text", "first_done", "warmed", "stopped")
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,9 @@ class Cache:
     after: Inventory | None = None
     new_files: int | None = None
     new_names: tuple[str, ...] = ()
+    #: What the new files are and how much: kind -> files, and their bytes.
+    new_kinds: dict[str, int] = field(default_factory=dict)
+    new_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -145,6 +150,8 @@ class Failure:
     message: str
     instant: str
     log_tail: str = ""
+    #: Of a hang or a missed deadline: which phase, process and stack, since when, what it waits for; one line each.
+    diagnosis: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -196,7 +203,10 @@ class BootRecord:
     instants: dict[str, float] = field(default_factory=dict)
     endpoints: dict[str, float] = field(default_factory=dict)
     poll_delay: float | None = None
+    #: The critical path: from the start to first_done (or the failure) without a gap or an overlap.
     phases: tuple[Phase, ...] = ()
+    attribution: Attribution = field(default_factory=Attribution)
+    hints: tuple[Hint, ...] = ()
     requests: tuple[Request, ...] = ()
     caches: tuple[Cache, ...] = ()
     evidence: Evidence = Evidence()
@@ -238,7 +248,9 @@ class BootRecord:
         for name in ("leaked_processes", "leaked_shm"):
             stop[name] = tuple(stop.get(name, ()))
         data["stop"] = Stop(**stop)
-        data["failure"] = Failure(**data["failure"]) if data.get("failure") else None
+        data["failure"] = _failure(data["failure"]) if data.get("failure") else None
+        data["attribution"] = Attribution.from_dict(data.get("attribution", {}))
+        data["hints"] = tuple(Hint(**item) for item in data.get("hints", ()))
         data["metrics"] = {name: Value(**item) for name, item in data.get("metrics", {}).items()}
         data["command"] = tuple(data.get("command", ()))
         return cls(**data)
@@ -253,7 +265,13 @@ def _cache(item: dict[str, Any]) -> Cache:
         after=Inventory(**after) if after else None,
         new_files=item.get("new_files"),
         new_names=tuple(item.get("new_names", ())),
+        new_kinds=dict(item.get("new_kinds", {})),
+        new_bytes=item.get("new_bytes"),
     )
+
+
+def _failure(item: dict[str, Any]) -> Failure:
+    return Failure(**{**item, "diagnosis": tuple(item.get("diagnosis", ()))})
 
 
 def _evidence(item: dict[str, Any]) -> Evidence:

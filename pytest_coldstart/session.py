@@ -34,7 +34,7 @@ from pytest_coldstart.warmup import WARMUPS
 NAME = "coldstart-session"
 
 #: Options without which another run would make other boots or judge them otherwise.
-_FLAGS = ("--coldstart-parallel", "--coldstart-cpu")
+_FLAGS = ("--coldstart-parallel", "--coldstart-cpu", "--coldstart-spans")
 _REPEATED = (
     *_FLAGS,
     *(
@@ -155,6 +155,8 @@ class Session:
             boot_timeout=settings.boot_timeout,
             deadlines=settings.deadlines,
             hang_timeout=settings.hang_timeout,
+            probe=settings.probe,
+            spans=settings.spans,
             port=mark.port,
             parallel=settings.parallel,
             cwd=self.config.invocation_params.dir,

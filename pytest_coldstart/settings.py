@@ -12,6 +12,7 @@ from typing import TypeVar
 import pytest
 
 from pytest_coldstart import units
+from pytest_coldstart.attribution import PROBE_MODES
 from pytest_coldstart.coldness import TIERS
 from pytest_coldstart.engines import EngineRegistry
 from pytest_coldstart.options import dest
@@ -42,6 +43,8 @@ class Settings:
     slo_command_line: tuple[Bound, ...]
     slo_ini: tuple[Bound, ...]
     slo_default: tuple[Bound, ...]
+    probe: str
+    spans: bool
     keep_logs: str
     parallel: bool
     allow_empty: bool
@@ -71,6 +74,8 @@ class Settings:
             slo_command_line=reader.bounds("command line"),
             slo_ini=reader.bounds("ini"),
             slo_default=tuple(parse_bound(text, "default", TIERS) for text in DEFAULTS),
+            probe=reader.one("probe", lambda text: _one_of(text, PROBE_MODES)),
+            spans=_spans(reader),
             keep_logs=reader.one("keep-logs", lambda text: _one_of(text, list(KEEP_LOGS))),
             parallel=reader.flag("parallel"),
             allow_empty=reader.flag("allow-empty"),
@@ -119,6 +124,21 @@ class _Reader:
         ini = source == "ini"
         words = self.config.getini(dest("slo")) if ini else self.config.getoption(dest("slo")) or []
         return tuple(self._parse("slo", text, lambda text: parse_bound(text, source, TIERS), ini) for text in words)
+
+
+def _spans(reader: _Reader) -> bool:
+    """Whether spans are received.
+
+    :raises pytest.UsageError: they are asked for, and what receives them is not installed.
+    """
+    if not reader.flag("spans"):
+        return False
+    from pytest_coldstart.observe import spans  # only here: no other run needs it
+
+    if problem := spans.available():
+        where = "--coldstart-spans" if reader.config.getoption(dest("spans")) else f"ini option {dest('spans')}"
+        raise pytest.UsageError(f"{where}: {problem}")
+    return True
 
 
 def _path(text: str) -> Path:

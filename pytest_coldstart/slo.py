@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from pytest_coldstart import units
+from pytest_coldstart.attribution import PHASES
 from pytest_coldstart.metrics import METRICS, median, percentile
 from pytest_coldstart.record import BootRecord
 
@@ -17,10 +18,14 @@ STATISTICS: Mapping[str, int] = {"max": 1, "min": 1, "mean": 1, "p50": 1, "p90":
 
 DEFAULTS = ("cold_start<=10s", "warm_first_token<=500ms", "fragmentation<=5%")
 
+#: The dot of phase.NAME belongs to the metric; any other one begins the statistic.
 _GRAMMAR = re.compile(
-    r"\s*(?P<metric>\w+)(?:\.(?P<stat>\w+))?(?:@(?P<tier>\w+))?\s*(?P<op><=|>=)\s*(?P<bound>\S.*?)\s*"
+    r"\s*(?P<metric>phase\.\w+|\w+)(?:\.(?P<stat>\w+))?(?:@(?P<tier>\w+))?\s*(?P<op><=|>=)\s*(?P<bound>\S.*?)\s*"
 )
-GRAMMAR = "METRIC[.STAT][@TIER] <=|>= BOUND, such as 'cold_start<=10s' or 'warm_first_token.p50@restart<=200ms'"
+GRAMMAR = (
+    "METRIC[.STAT][@TIER] <=|>= BOUND, such as 'cold_start<=10s', 'warm_first_token.p50@restart<=200ms' or "
+    "'phase.imports<=15s'"
+)
 
 
 class SLOError(ValueError):
@@ -97,7 +102,7 @@ def parse_bound(text: str, source: str, tiers: Iterable[str]) -> Bound:
         raise SLOError(f"SLO {text!r} is not of the form {GRAMMAR}")
     metric = METRICS.get(match["metric"])
     if metric is None:
-        raise SLOError(f"SLO {text!r}: unknown metric {match['metric']!r}; valid metrics: {', '.join(sorted(METRICS))}")
+        raise SLOError(f"SLO {text!r}: {_unknown(match['metric'])}")
     stat = match["stat"] or ("max" if match["op"] == "<=" else "min")  # the worst round for this bound
     if stat not in STATISTICS:
         raise SLOError(f"SLO {text!r}: unknown statistic {stat!r}; valid statistics: {', '.join(STATISTICS)}")
@@ -109,6 +114,14 @@ def parse_bound(text: str, source: str, tiers: Iterable[str]) -> Bound:
     except units.QuantityError as error:
         raise SLOError(f"SLO {text!r}: {error}") from None
     return Bound(metric.name, stat, match["tier"], match["op"], value, text.strip(), source)
+
+
+def _unknown(name: str) -> str:
+    if name.partition(".")[0] == "phase":
+        phase = name.partition(".")[2]
+        what = f"unknown phase {phase!r}" if phase else "a phase needs its name, as in 'phase.imports'"
+        return f"{what}; valid phases: {', '.join(PHASES)}"
+    return f"unknown metric {name!r}; valid metrics: {', '.join(sorted(METRICS))}"
 
 
 def effective(levels: Sequence[Sequence[Bound]], tier: str) -> list[Bound]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,8 +15,10 @@ import duckdb
 import pytest
 
 from pytest_coldstart import __version__
+from pytest_coldstart.attribution import Attribution
 from pytest_coldstart.cli import main
 from pytest_coldstart.metrics import METRICS
+from pytest_coldstart.record import Phase
 from pytest_coldstart.store.home import Home
 from tests.store.samples import record, write
 
@@ -172,6 +175,76 @@ def test_a_reader_that_closes_its_end_early_is_no_error(store: Path) -> None:
     assert process.returncode == 0
 
 
+# -- show
+
+
+@pytest.fixture
+def kept(run: Run, store: Path) -> Path:
+    run("ingest", "--store", store)
+    return store
+
+
+def test_show_prints_one_boot_by_its_id_or_as_the_last(run: Run, kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "90")
+    status, out, err = run("show", "last", "--store", kept)
+    assert (status, err) == (0, "")
+    assert out.splitlines()[0] == "boot b-2"
+    assert "total 1.00 s, unattributed 0 ms (0.0%); probe full" in out
+    assert max(map(len, out.splitlines())) <= 90
+    assert run("show", "b-1", "--store", kept)[1].splitlines()[0] == "boot b-1"
+
+
+def test_show_as_json_is_one_object(run: Run, kept: Path) -> None:
+    status, out, _ = run("show", "b-1", "--json", "--store", kept / "coldstart.duckdb")
+    assert status == 0
+    found = json.loads(out)
+    assert (found["boot_id"], found["total"], found["host"]["hostname"]) == ("b-1", 1.0, "node7")
+    assert [piece["phase"] for piece in found["critical_path"]] == ["imports", "load_weights"]
+
+
+def test_show_of_no_such_boot_lists_those_there_are(run: Run, kept: Path, tmp_path: Path) -> None:
+    for word, said in (("b", "the ids of 2 boots begin with 'b'"), ("c", "the store has no boot 'c'")):
+        status, out, err = run("show", word, "--store", kept)
+        assert (status, out) == (1, "")
+        assert said in err
+        assert [line.split()[0] for line in err.splitlines()[1:]] == ["b-2", "b-1"]
+    assert run("show", "last-failed", "--store", kept) == (1, "", "coldstart: the store holds no failed boot\n")
+    status, _, err = run("show", "last", "--store", tmp_path / "nothing")
+    assert (status, "there is no store at" in err) == (1, True)
+
+
+def test_show_writes_a_trace_beside_what_it_prints(run: Run, kept: Path, tmp_path: Path) -> None:
+    file = tmp_path / "trace.json"
+    status, out, err = run("show", "b-1", "--otlp", file, "--store", kept)
+    assert (status, err, out.splitlines()[0]) == (0, "", "boot b-1")
+    spans = json.loads(file.read_text())["resourceSpans"][0]["scopeSpans"][0]["spans"]
+    assert {"imports", "load_weights"} <= {span["name"] for span in spans}
+
+
+def test_show_says_what_could_not_be_exported_and_exits_1(run: Run, kept: Path, tmp_path: Path) -> None:
+    status, out, err = run("show", "b-1", "--otlp", tmp_path / "no" / "trace.json", "--store", kept)
+    assert (status, out.splitlines()[0]) == (1, "boot b-1")
+    assert "the trace was not exported: [Errno 2] No such file" in err
+    status, _, err = run("show", "b-1", "--speedscope", tmp_path / "s.json", "--store", kept)
+    assert (status, err) == (1, "coldstart: the samples of this boot are no longer in /h/probe/b-1\n")
+    write(Home.at(kept), "third", record("b-3", attribution=Attribution("full")), run_id="r-3")
+    run("ingest", "--store", kept)
+    status, _, err = run("show", "b-3", "--speedscope", tmp_path / "s.json", "--store", kept)
+    assert (status, "run with --coldstart-keep-logs=all" in err) == (1, True)
+    assert not (tmp_path / "s.json").exists()
+
+
+def test_show_prints_what_a_terminal_of_ascii_cannot(kept: Path) -> None:
+    write(Home.at(kept), "more", record("u-1", phases=(Phase("imports", 0.0, 1.0, "probe", "模型"),)), run_id="r-4")
+    main(["ingest", "--store", str(kept)])
+    words = [sys.executable, "-m", "pytest_coldstart.cli", "show", "u-1", "--store", str(kept)]
+    done = subprocess.run(
+        words, env={**os.environ, "PYTHONIOENCODING": "ascii"}, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "\\u6a21\\u578b" in done.stdout
+
+
 # -- doctor, usage
 
 
@@ -208,7 +281,7 @@ def test_help_and_version_exit_0(run: Run) -> None:
     assert run("--version") == (0, f"coldstart {__version__}\n", "")
     status, out, _ = run("--help")
     assert status == 0
-    assert [word for word in ("doctor", "init", "ingest", "export") if word not in out] == []
+    assert [word for word in ("doctor", "init", "ingest", "export", "show") if word not in out] == []
 
 
 def test_a_store_that_is_no_database_is_a_clear_error(run: Run, store: Path) -> None:

@@ -6,8 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_coldstart.metrics import METRICS, Metric, MetricRegistry, measure, median, percentile, skewness
-from pytest_coldstart.record import BootRecord, Evidence, Failure, FileResidency, Request, Stop, Usage, Value
+from pytest_coldstart.attribution import PHASES, Attribution
+from pytest_coldstart.metrics import (
+    METRICS,
+    PHASE_HELP,
+    Metric,
+    MetricRegistry,
+    measure,
+    median,
+    percentile,
+    skewness,
+)
+from pytest_coldstart.record import BootRecord, Evidence, Failure, FileResidency, Phase, Request, Stop, Usage, Value
 from pytest_coldstart.units import FAMILIES
 from tests.store.samples import record
 
@@ -128,6 +138,65 @@ def test_what_is_known_after_the_stop_is_unmeasured_before_it() -> None:
         assert found[name] == Value(None, None, "known only after the engine has stopped")
 
 
+# -- phases
+
+
+def path(probe: str, unattributed: float) -> BootRecord:
+    """A boot of 10 s: imports on both sides of compile, what nothing explains, the first request."""
+    cuts = (0.0, 0.5, 3.0, 5.0, 8.5 - unattributed, 8.5, 10.0)
+    names = ("spawn", "imports", "compile", "imports", "unattributed", "first_request")
+    sources = ("proc", "probe", "span", "probe", "probe", "client")
+    phases = zip(names, cuts, cuts[1:], sources, strict=False)
+    return record(
+        "b", phases=tuple(Phase(*item) for item in phases), attribution=Attribution(probe=probe, end=cuts[-1])
+    )
+
+
+def test_a_phase_metric_is_the_sum_of_the_paths_stretches_in_it() -> None:
+    found = measure(path("full", 1.0))
+    assert {name: found[f"phase.{name}"].value for name in PHASES if found[f"phase.{name}"].value} == {
+        "spawn": 0.5,
+        "imports": 2.5 + 2.5,
+        "compile": 2.0,
+        "unattributed": 1.0,
+        "first_request": 1.5,
+    }
+    assert found["phase.imports"].source == "probe"
+    assert found["phase.compile"].source == "span"
+    assert found["attributed"] == Value(0.9, "client, probe, proc, span")
+
+
+def test_a_phase_that_took_no_time_is_zero_only_where_it_cannot_hide() -> None:
+    assert measure(path("full", 1.0))["phase.warmup"] == Value(0.0, "probe")
+    assert measure(path("marks", 1.0))["phase.warmup"] == Value(0.0, "probe")
+    for name in ("warmup", "imports", "compile"):
+        found = measure(path("full", 1.2))[f"phase.{name}"]
+        assert found == Value(None, None, "12 % of the boot is unattributed, where it may hide")
+    assert "(--coldstart-probe=marks)" in (measure(path("marks", 1.2))["phase.imports"].reason or "")
+
+
+def test_without_the_probe_only_what_is_timed_from_outside_is_measured() -> None:
+    found = measure(path("off", 1.0))
+    measured = {name for name in found if name.startswith("phase.") and found[name].value is not None}
+    assert measured == {"phase.spawn", "phase.first_request", "phase.unattributed"}
+    assert found["attributed"].value == pytest.approx(0.9)
+    assert "--coldstart-probe=full" in (found["phase.imports"].reason or "")
+
+
+def test_time_that_the_path_lacks_counts_as_unattributed() -> None:
+    """A path of 5 s in a boot of 10 s: nothing named covers the rest."""
+    whole = path("full", 0.0)
+    found = measure(replace(whole, phases=whole.phases[:3]))  # ends at 5.0 s
+    assert found["attributed"].value == pytest.approx(0.5)
+    assert found["phase.imports"].reason == "50 % of the boot is unattributed, where it may hide"
+
+
+def test_a_boot_without_a_path_has_no_phases() -> None:
+    found = measure(replace(path("full", 0.0), phases=()))
+    assert {found[f"phase.{name}"].reason for name in PHASES} == {"this boot has no critical path"}
+    assert found["attributed"].value is None
+
+
 # -- statistics
 
 
@@ -163,7 +232,16 @@ def test_each_metric_has_a_unit_of_a_family_a_direction_and_help() -> None:
         assert metric.unit in FAMILIES, metric.name
         assert metric.better in ("lower", "higher"), metric.name
         assert metric.help.endswith("."), metric.name
-    assert [metric.name for metric in METRICS.values() if metric.better == "higher"] == ["load_throughput"]
+    assert [metric.name for metric in METRICS.values() if metric.better == "higher"] == [
+        "load_throughput",
+        "attributed",
+    ]
+
+
+def test_each_phase_has_a_metric_and_a_help_of_its_own() -> None:
+    assert [name for name in METRICS if name.startswith("phase.")] == [f"phase.{name}" for name in PHASES]
+    assert set(PHASE_HELP) == set(PHASES)
+    assert len(set(PHASE_HELP.values())) == len(PHASES)
 
 
 def test_a_name_is_declared_once() -> None:

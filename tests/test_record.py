@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from pytest_coldstart.attribution import Attribution
 from pytest_coldstart.record import BootRecord, Evidence, FileResidency, Request
 from tests.store.samples import FULL
 
@@ -75,6 +76,26 @@ def test_a_record_of_version_1_is_read_with_what_came_later_unknown() -> None:
     assert {request.engine_ttft for request in found.requests} == {None}
     assert [request.ttft for request in found.requests] == [request.ttft for request in FULL.requests]
     assert "filesystem" not in found.model
+
+
+def test_a_record_of_version_2_is_read_with_what_came_later_unknown() -> None:
+    """Version 2 said nothing of processes, hints, the kinds of new files, or what a hang looked like."""
+    data = json.loads(json.dumps(FULL.to_dict()))
+    for cache in data["caches"]:
+        del cache["new_kinds"], cache["new_bytes"]
+    del data["attribution"], data["hints"], data["failure"]["diagnosis"]
+    found = BootRecord.from_dict(data)
+    assert (found.attribution, found.hints) == (Attribution(), ())
+    assert {cache.new_bytes for cache in found.caches} == {None}
+    assert found.failure is not None
+    assert (found.failure.diagnosis, found.failure.log_tail) == ((), "last\nlines \u2713")
+    assert found.phases == FULL.phases
+
+
+def test_keys_of_a_later_attribution_are_ignored() -> None:
+    data = json.loads(json.dumps(FULL.to_dict()))
+    data["attribution"]["invented_later"] = [1]
+    assert BootRecord.from_dict(data) == FULL
 
 
 def test_a_request_is_moved_with_all_its_offsets_and_no_more() -> None:

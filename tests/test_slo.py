@@ -54,6 +54,10 @@ def boots(*cold_starts: float | None) -> list[BootRecord]:
         ("load_throughput@pristine>=1GB/s", "load_throughput", "min", "pristine", ">=", 1e9),
         ("leaked_processes<=0", "leaked_processes", "max", None, "<=", 0.0),
         ("stop_time.mean>=0.5s", "stop_time", "mean", None, ">=", 0.5),
+        ("phase.imports<=15s", "phase.imports", "max", None, "<=", 15.0),
+        ("phase.compile.p50@restart<=20s", "phase.compile", "p50", "restart", "<=", 20.0),
+        ("phase.first_request@pristine <= 1s", "phase.first_request", "max", "pristine", "<=", 1.0),
+        ("attributed>=95%", "attributed", "min", None, ">=", 0.95),
     ],
 )
 def test_a_bound_says_metric_statistic_tier_direction_and_value(
@@ -78,6 +82,23 @@ def test_other_forms_are_refused(text: str) -> None:
     with pytest.raises(SLOError) as caught:
         bound(text)
     assert repr(text) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("phase.import<=15s", "unknown phase 'import'; valid phases: spawn, imports, device_init, "),
+        ("phase.p50<=15s", "unknown phase 'p50'; valid phases: spawn, "),
+        ("phase<=15s", "a phase needs its name, as in 'phase.imports'; valid phases: spawn, "),
+        ("phase.imports.p42<=15s", "unknown statistic 'p42'; valid statistics: max, "),
+        ("phase.imports<=15", "'15' has no unit; valid units here: 'ns'"),
+        ("phase.imports.compile.p50<=15s", "is not of the form"),
+    ],
+)
+def test_a_bound_on_a_phase_that_does_not_exist_lists_those_that_do(text: str, said: str) -> None:
+    with pytest.raises(SLOError) as caught:
+        bound(text)
+    assert said in str(caught.value)
 
 
 def test_the_defaults_are_the_published_targets() -> None:

@@ -22,6 +22,7 @@ from pytest_coldstart import residency
 from pytest_coldstart.cell import Cell
 from pytest_coldstart.client import Dialect
 from pytest_coldstart.engines.interpreter import large_libraries, versions_of
+from pytest_coldstart.phases.rules.rule import Rule
 from pytest_coldstart.readiness import Endpoint
 
 #: Tiers that need nothing of the engine but a launch.
@@ -180,6 +181,8 @@ class Engine(ABC):
     cache_variables: ClassVar[Mapping[str, str]] = {}
     #: Whether its processes are Python: then bytecode is one of its caches.
     is_python: ClassVar[bool] = False
+    #: Which of its frames mean which phase, beside the rules that this package has.
+    phase_rules: ClassVar[tuple[Rule, ...]] = ()
     #: What a person installs to have it.
     install: ClassVar[str] = ""
 
@@ -273,6 +276,14 @@ class Engine(ABC):
     def environment(self, spec: LaunchSpec) -> dict[str, str]:
         """Variables on top of the caller's environment."""
         return {}
+
+    def tracing(self, spec: LaunchSpec, endpoint: str) -> tuple[list[str], dict[str, str]]:
+        """What makes the engine send the spans of its boot to *endpoint*, OTLP over HTTP/protobuf.
+
+        Words for the end of :meth:`command`'s line and variables on top of :meth:`environment`'s. None of either
+        where the engine has no spans, cannot send them here, or its cell already sends them somewhere else.
+        """
+        return [], {}
 
     def cache_roots(self, spec: LaunchSpec) -> list[CacheRoot]:
         """Every cache that outlives a boot, isolated below ``spec.cache_home``."""

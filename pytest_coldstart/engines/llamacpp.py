@@ -23,6 +23,7 @@ from pytest_coldstart.engines.base import (
     ModelMissing,
     Option,
 )
+from pytest_coldstart.phases.rules.llamacpp import LAUNCHER_RULES
 
 LAUNCHER = Path(__file__).with_name("launchers") / "xllamacpp_server.py"
 EMBEDDED = "smollm2-135m-instruct"
@@ -60,6 +61,7 @@ class LlamaCpp(Engine):
         "fit": Option("probe device memory and fit options to it before loading", choices=(True, False)),
         "verbosity": Option("log verbosity, 0 to 5", flag="--verbosity"),
     }
+    phase_rules = LAUNCHER_RULES
     traps = (
         "Slows down many-fold when a neighbour takes its cores: on shared machines set n_threads below the core count.",
         "With fit (its default) the GGUF header is read twice, which can double a small model's boot.",

@@ -7,6 +7,7 @@ CPU); what differs between versions is data in :mod:`pytest_coldstart.engines.vl
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +26,7 @@ from pytest_coldstart.engines.base import (
     Option,
     SleepCalls,
 )
-from pytest_coldstart.engines.interpreter import console_script
+from pytest_coldstart.engines.interpreter import console_script, versions_of
 from pytest_coldstart.engines.vllm_facts import CACHE_VARIABLES, TTFT_HISTOGRAM, Facts, facts_for
 from pytest_coldstart.readiness import Endpoint
 
@@ -40,6 +41,13 @@ _LIBRARIES = (
     "tokenizers",
     "safetensors",
 )
+#: What vLLM's tracing imports; without any one of them it traces nothing.
+_OPENTELEMETRY = (
+    "opentelemetry-sdk",
+    "opentelemetry-exporter-otlp-proto-http",
+    "opentelemetry-exporter-otlp-proto-grpc",
+)
+_TRACES_ENDPOINT = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
 #: Options that are ours and no flag of vLLM.
 _OURS = ("sleep_level",)
 #: Flags that no suite may give, and why.
@@ -178,6 +186,29 @@ class VLLM(Engine):
     def environment(self, spec: LaunchSpec) -> dict[str, str]:
         return {"VLLM_SERVER_DEV_MODE": "1"} if spec.cell.tier == "wake" else {}
 
+    def tracing(self, spec: LaunchSpec, endpoint: str) -> tuple[list[str], dict[str, str]]:
+        """Variables alone: engine core and workers then trace their start.
+
+        The flag --otlp-traces-endpoint would make the front end trace each request too, and those are timed.
+        """
+        cell = spec.cell
+        elsewhere = "otlp_traces_endpoint" in cell.options or _TRACES_ENDPOINT in cell.env
+        if elsewhere or facts_for(self._version(cell))["spans"] == "no" or not self._has_opentelemetry(cell):
+            return [], {}
+        environ = {
+            _TRACES_ENDPOINT: endpoint,
+            "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf",
+            # Milliseconds between two batches, 5000 by default: vLLM's processes end without sending their last one.
+            "OTEL_BSP_SCHEDULE_DELAY": "500",
+        }
+        return [], environ | _past_proxies(checkpoint.effective_environ(cell.env))
+
+    def _has_opentelemetry(self, cell: Cell) -> bool:
+        if cell.command:
+            return True  # whose environment a command has is not known; variables alone do no harm
+        found = versions_of(cell.python or sys.executable, _OPENTELEMETRY, cell.env.get("PYTHONPATH")) or {}
+        return set(_OPENTELEMETRY) <= set(found)
+
     def libraries(self, cell: Cell) -> list[Path]:
         return [] if cell.command else self.large_libraries(cell, _LIBRARIES)
 
@@ -197,6 +228,14 @@ class VLLM(Engine):
 
     def stop_grace(self, cell: Cell) -> float:
         return 30.0
+
+
+def _past_proxies(environ: Mapping[str, str]) -> dict[str, str]:
+    """The exporter would send its spans through a proxy that is set, even to this machine."""
+    if not environ.get("http_proxy") and not environ.get("HTTP_PROXY"):
+        return {}
+    past = environ.get("no_proxy") or environ.get("NO_PROXY")
+    return dict.fromkeys(("no_proxy", "NO_PROXY"), f"{past},127.0.0.1" if past else "127.0.0.1")
 
 
 def _without_weights(model: Model) -> Model:

@@ -31,6 +31,8 @@ FACTS: Mapping[str, tuple[Since, ...]] = {
     "kv_usage_metric": (Since((0, 6), "vllm:gpu_cache_usage_perc"), Since((0, 11), "vllm:kv_cache_usage_perc")),
     # Default of gpu_memory_utilization: figures of memory do not compare across this line.
     "gpu_memory_utilization": (Since((0, 6), "0.9"), Since((0, 25), "0.92")),
+    # Whether a boot's steps are traced, by processes that find OTEL_EXPORTER_OTLP_TRACES_ENDPOINT.
+    "spans": (Since((0, 6), "no"), Since((0, 19), "yes")),
     # What a 200 of /health means: the application is built after the engine, so the engine is up;
     # the first request may still compile kernels.
     "health": (Since((0, 6), "engine up, kernels not all compiled"),),

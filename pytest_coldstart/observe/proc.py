@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pytest_coldstart.observe.processes import Mask, Seen, Table
+from pytest_coldstart.phases.trace import Life
 from pytest_coldstart.process import exit_words
 from pytest_coldstart.record import Usage
 
@@ -40,6 +42,8 @@ class Sample:
     names: Mapping[int, str] = field(default_factory=dict)
     #: Zombies: pid -> exit code, below 0 the signal.
     codes: Mapping[int, int] = field(default_factory=dict)
+    #: Everything but the supervisor.
+    seen: Mapping[int, Seen] = field(default_factory=dict)
 
 
 def tree(root: int) -> list[int]:
@@ -65,28 +69,31 @@ def sample(supervisor: int) -> Sample:
     processes = 0
     names: dict[int, str] = {}
     codes: dict[int, int] = {}
+    seen: dict[int, Seen] = {}
     for pid in tree(supervisor):
         found = _stat(pid)
         if found is None:
             continue
         name, state, fields = found
-        if state in "ZX":
+        zombie = state in "ZX"
+        if zombie:
             codes[pid] = os.waitstatus_to_exitcode(fields[49])
         elif pid != supervisor:
             names[pid] = name
-        # Fields of proc(5), counted from the state: minflt 7, cminflt 8, majflt 9, cmajflt 10,
-        # utime 11, stime 12, cutime 13, cstime 14, rss 21, exit code 49.
+        # Fields of proc(5), counted from the state: ppid 1, minflt 7, cminflt 8, majflt 9, cmajflt 10,
+        # utime 11, stime 12, cutime 13, cstime 14, starttime 19, rss 21, exit code 49.
         minor += fields[8]
         major += fields[10]
         ticks += fields[13] + fields[14]
         if pid != supervisor:
             processes += 1
+            seen[pid] = Seen(name, fields[1], fields[19], zombie)
             minor += fields[7]
             major += fields[9]
             ticks += fields[11] + fields[12]
             rss += fields[21] * _PAGE
         read, written = _add_io(pid, read, written)
-    return Sample(time.monotonic(), processes, rss, ticks / _TICK, minor, major, read, written, names, codes)
+    return Sample(time.monotonic(), processes, rss, ticks / _TICK, minor, major, read, written, names, codes, seen)
 
 
 def _stat(pid: int) -> tuple[str, str, list[int]] | None:
@@ -117,10 +124,11 @@ def _add_io(pid: int, read: int | None, written: int | None) -> tuple[int | None
 class TreeObserver:
     """Samples a tree on a thread of its own until :meth:`close`.
 
-    ``base`` is taken at the launch, so that what the supervisor itself read does not count.
+    ``base`` is taken at the launch, so that what the supervisor itself read does not count. *mask* takes secrets out
+    of the words of command lines.
     """
 
-    def __init__(self, supervisor: int, every: float = 0.1) -> None:
+    def __init__(self, supervisor: int, every: float = 0.1, mask: Mask = tuple) -> None:
         self.supervisor = supervisor
         self.every = every
         self.base = sample(supervisor)
@@ -130,6 +138,7 @@ class TreeObserver:
         self._first: dict[int, float] = {}
         self._ended: dict[int, tuple[float, str]] = {}
         self._codes: dict[int, int] = {}
+        self._table = Table(mask)
         self._closed = threading.Event()
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, daemon=True, name="coldstart-proc")
@@ -160,6 +169,7 @@ class TreeObserver:
             except (OSError, ValueError):
                 return self.latest
             self._note(before.names, self.latest)
+            self._table.note(self.latest.when, self.latest.seen, self.latest.codes)
             self.samples += 1
             self.peak_rss = max(self.peak_rss, self.latest.rss)
             return self.latest
@@ -170,6 +180,11 @@ class TreeObserver:
         for pid in set(before) - set(last.names):
             self._ended[pid] = (last.when, before[pid])
         self._codes |= last.codes
+
+    def lives(self) -> tuple[Life, ...]:
+        """The processes of the tree as the samples taken so far saw them; the supervisor is not one of them."""
+        with self._lock:
+            return self._table.lives()
 
     def ended(self, but: int | None, within: float = 15.0, lived: float = 3.0) -> list[str]:
         """``name (pid 12, signal SIGKILL)`` of processes that ended in the last *within* seconds, the first one first.

@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass
 
 #: A name, its labels (whose quoted values may hold any character) and a value.
-_SAMPLE = re.compile(rb'^([A-Za-z_:][\w:]*)(?:\{(?:[^"}\n]|"(?:[^"\\\n]|\\.)*")*\})?[ \t]+(\S+)', re.MULTILINE)
+SAMPLE = re.compile(rb'^([A-Za-z_:][\w:]*)(\{(?:[^"}\n]|"(?:[^"\\\n]|\\.)*")*\})?[ \t]+(\S+)', re.MULTILINE)
 #: So often a request may leave no trace in the histogram until nobody waits for one any more.
 _PATIENT = 3
 
@@ -30,7 +30,7 @@ def parse(text: bytes, histogram: str) -> Reading | None:
     """The histogram's sum and count in Prometheus text, or None where it is not there or no number."""
     wanted = {f"{histogram}_sum".encode(): 0, f"{histogram}_count".encode(): 1}
     totals: list[float | None] = [None, None]
-    for name, value in _SAMPLE.findall(text):
+    for name, _, value in SAMPLE.findall(text):
         place = wanted.get(name)
         if place is not None:
             try:
@@ -41,6 +41,19 @@ def parse(text: bytes, histogram: str) -> Reading | None:
     if total is None or count is None or not (math.isfinite(total) and math.isfinite(count)):
         return None
     return Reading(total, count)
+
+
+def fetch(host: str, port: int, path: str, timeout: float = 5.0) -> bytes | None:
+    """The body of a GET, of at most 16 MiB; None where there is no answer or none with status 200."""
+    connection = http.client.HTTPConnection(host, port, timeout=timeout)
+    try:
+        connection.request("GET", path, headers={"Connection": "close"})
+        response = connection.getresponse()
+        return response.read(16 << 20) if response.status == 200 else None
+    except (OSError, http.client.HTTPException, ValueError):
+        return None
+    finally:
+        connection.close()
 
 
 class TTFTScraper:
@@ -94,12 +107,5 @@ class TTFTScraper:
         return now
 
     def _read(self) -> Reading | None:
-        connection = http.client.HTTPConnection(self.host, self.port, timeout=5)
-        try:
-            connection.request("GET", self.path, headers={"Connection": "close"})
-            response = connection.getresponse()
-            return parse(response.read(16 << 20), self.histogram) if response.status == 200 else None
-        except (OSError, http.client.HTTPException, ValueError):
-            return None
-        finally:
-            connection.close()
+        text = fetch(self.host, self.port, self.path)
+        return parse(text, self.histogram) if text is not None else None

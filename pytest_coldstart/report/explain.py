@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Sequence
-from pathlib import PurePath
 
-from pytest_coldstart import units
+from pytest_coldstart import reuse, units
 from pytest_coldstart.metrics import METRICS
+from pytest_coldstart.process import printable
 from pytest_coldstart.record import BootRecord, Cache
+from pytest_coldstart.report.columns import fit
+from pytest_coldstart.report.path import has_path, path_lines
 from pytest_coldstart.slo import Verdict
 
 #: Consecutive instants, and what happens between them.
@@ -43,6 +45,14 @@ def parts(record: BootRecord) -> list[tuple[str, float]]:
 
 
 def slowest_part(record: BootRecord) -> str:
+    """``imports 20.1 s (server)``: the phase that kept one process longest; without a path the longest of the parts."""
+    if has_path(record):
+        own: dict[tuple[str, str], float] = {}
+        for item in record.phases:
+            key = (item.name, item.process)
+            own[key] = own.get(key, 0.0) + item.end - item.begin
+        name, process = max(own, key=lambda key: own[key])
+        return f"{name} {units.show(own[name, process], 's')}" + (f" ({fit(process, 24)})" if process else "")
     found = parts(record)
     if not found:
         return "-"
@@ -91,6 +101,7 @@ def evidence_lines(record: BootRecord) -> list[str]:
         read = "unknown" if evidence.tree_read_bytes is None else units.show(evidence.tree_read_bytes, "B")
         lines.append(f"weights: {size}, {before}; read from storage by the tree: {read}")
     lines += [f"cache {cache.name}: {cache_words(cache)}" for cache in record.caches]
+    lines += [f"cache: {text}" for text in reuse.outside(record)]
     lines += [f"unprovable: {text}" for text in evidence.unprovable]
     if record.stop.leaked_processes:
         lines.append(f"left by the engine and swept: {', '.join(record.stop.leaked_processes)}")
@@ -100,16 +111,8 @@ def evidence_lines(record: BootRecord) -> list[str]:
 
 
 def cache_words(cache: Cache) -> str:
-    """Whether a boot hit one cache: what it found there, and what it wrote all the same."""
-    before = cache.before.files
-    if cache.after is None or cache.new_files is None:
-        return f"{before} files before"
-    if not before:
-        return f"empty before, {cache.new_files} files written" if cache.new_files else "empty and not used"
-    if not cache.new_files:
-        return f"hit: {before} files before, none written"
-    names = ", ".join(PurePath(name).name[:40] for name in cache.new_names[:3])
-    return f"hit in part: {before} files before, {cache.new_files} written again or anew ({names})"
+    """What a boot did with one cache: hit, filled, grew although full, ignored or unknown."""
+    return reuse.statement(cache).text
 
 
 def notes(records: Sequence[BootRecord]) -> list[str]:
@@ -126,7 +129,9 @@ def notes(records: Sequence[BootRecord]) -> list[str]:
                 found[f"round {record.round}: caches: {'; '.join(words)}"] = None
             elif record.caches:
                 found[f"round {record.round}: caches are kept and all were empty: nothing is written to them"] = None
-    return list(found)
+            for text in reuse.outside(record):
+                found[f"caches: {text}"] = None
+    return [*found, *(f"caches: {text}" for text in reuse.moved(records))]
 
 
 def reproduce(nodeid: str, extra: Sequence[str]) -> str:
@@ -141,6 +146,7 @@ def broken_slo(verdicts: Sequence[Verdict], records: Sequence[BootRecord], nodei
     lines += [f"  {verdict_line(verdict, records)}" for verdict in verdicts if verdict.broken]
     lines += ["", f"slowest boot, round {record.round}:"]
     lines += [f"  {name}: {units.show(seconds, 's')}" for name, seconds in parts(record)]
+    lines += [f"  {line}" for line in path_lines(record, 98)]
     lines += ["evidence:", *(f"  {line}" for line in evidence_lines(record))]
     return "\n".join([*lines, f"reproduce: {reproduce(nodeid, extra)}"])
 
@@ -162,6 +168,8 @@ def failed_boot(record: BootRecord, nodeid: str, extra: Sequence[str], logs_kept
         f"  {failure.message}",
         f"  failed at {phase}; last instant reached: {failure.instant or 'none'}",
         f"  command: {shlex.join(record.command)}",
+        *(f"  {line}" for line in map(printable, failure.diagnosis)),
+        *(f"  {line}" for line in path_lines(record, 98)),
         "evidence:",
         *(f"  {line}" for line in evidence_lines(record)),
         "end of the engine's log:",

@@ -67,6 +67,8 @@ def summary(reporter: Any, outcomes: Sequence[Mapping[str, Any]], notes: Sequenc
         for row in judged:
             for note in row["notes"]:
                 reporter.write_line(f"note: {row['name']} {row['tier']}: {note}")
+        for line in _waterfall(judged):
+            reporter.write_line(line)
         clean = [row for row in judged if row["verdict"] == "pass" and _every_round(row)]
         if clean:
             least = min(row["rounds"] for row in clean)
@@ -82,6 +84,20 @@ def summary(reporter: Any, outcomes: Sequence[Mapping[str, Any]], notes: Sequenc
         reporter.write_line("coldstart: no cell was judged")
     count = "1 cell" if len(judged) == 1 else f"{len(judged)} cells"
     reporter.write_line(f"coldstart: {count} judged, {len(skipped)} not, in {time.monotonic() - begun:.1f} s")
+
+
+def _waterfall(judged: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Where the time of one boot went: of the first cell with a failed boot, else with a broken bound, else the slowest."""
+    drawn = [row for row in judged if row.get("path")]
+    if not drawn:
+        return []
+
+    def rank(row: Mapping[str, Any]) -> tuple[bool, bool, float]:
+        return bool(row["failed"]), row["verdict"] != "pass", float(row["seconds"])
+
+    row = max(drawn, key=rank)
+    title = f"where the time went: {row['name']} {row['tier']}, boot {row['boot']}"
+    return [title, *(f"  {line}" for line in row["path"])]
 
 
 def _not_judged(skipped: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -22,7 +22,7 @@ HEADER = (
 _PLAIN = (
     *("boot_id", "run_id", "cell_digest", "base_digest", "cell_id", "nodeid", "engine", "tier", "role", "round"),
     *("outcome", "cell", "versions", "command", "environment", "model", "log_path", "log_bytes", "load_average"),
-    "poll_delay",
+    *("poll_delay", "harness_time"),
 )
 
 
@@ -77,9 +77,12 @@ def _boot(record: BootRecord, hardware_class: str | None) -> Row:
         "evidence": asdict(record.evidence),
         "usage": asdict(record.usage),
         "stop": asdict(record.stop),
+        "attribution": asdict(record.attribution),
+        "hints": [asdict(hint) for hint in record.hints],
         "failure_kind": failure.kind if failure else None,
         "failure_message": failure.message if failure else None,
         "failure_instant": failure.instant if failure else None,
+        "failure_diagnosis": failure.diagnosis if failure else None,
         "log_tail": failure.log_tail if failure else None,
     }
 
@@ -104,7 +107,8 @@ def _parts(record: BootRecord) -> dict[str, list[Row]]:
 
 
 def _cache(item: Cache) -> Row:
-    row: Row = {"name": item.name, "path": item.path, "new_files": item.new_files, "new_names": item.new_names}
+    plain = ("name", "path", "new_files", "new_names", "new_kinds", "new_bytes")
+    row: Row = {name: getattr(item, name) for name in plain}
     for when, state in (("before", item.before), ("after", item.after)):
         row[f"files_{when}"] = state.files if state else None
         row[f"bytes_{when}"] = state.bytes if state else None

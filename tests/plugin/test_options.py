@@ -121,6 +121,8 @@ coldstart_require = llamacpp
 coldstart_python = openai={sys.executable}
 coldstart_cpu = true
 coldstart_slo = cold_start<=9s
+coldstart_probe = marks
+coldstart_spans = true
 coldstart_keep_logs = all
 coldstart_parallel = true
 coldstart_allow_empty = true
@@ -144,13 +146,15 @@ coldstart_allow_empty = true
         "slo_command_line": [],
         "slo_ini": ["cold_start<=9s"],
         "slo_default": ["cold_start<=10s", "warm_first_token<=500ms", "fragmentation<=5%"],
+        "probe": "marks",
+        "spans": True,
         "keep_logs": "all",
         "parallel": True,
         "allow_empty": True,
     }
     words = "engine=llamacpp tier=redeploy,scale_out rounds=2 budget=1min boot-timeout=4s phase-deadline=ready=1h "
     words += f"python=llamacpp={sys.executable} "
-    words += "hang-timeout=2s require=openai slo=cold_start<=8s keep-logs=none store=from-line"
+    words += "hang-timeout=2s require=openai slo=cold_start<=8s probe=off keep-logs=none store=from-line"
     result = inner.pytester.runpytest_subprocess(*base, *(f"--coldstart-{word}" for word in words.split()))
     assert result.ret == 0
     found = settings_of(result)
@@ -170,6 +174,8 @@ coldstart_allow_empty = true
         "cpu": True,
         "slo_command_line": ["cold_start<=8s"],
         "slo_ini": ["cold_start<=9s"],
+        "probe": "off",
+        "spans": True,
         "keep_logs": "none",
         "parallel": True,
         "allow_empty": True,

@@ -6,6 +6,16 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+from pytest_coldstart.attribution import (
+    Attribution,
+    Disagreement,
+    Hint,
+    HotFrame,
+    Process,
+    Reading,
+    Spread,
+    Unmatched,
+)
 from pytest_coldstart.record import (
     BootRecord,
     Cache,
@@ -55,7 +65,7 @@ FULL = BootRecord(
     role="measured",
     round=2,
     outcome="ok",
-    started_at="2026-11-02T08:00:01.250000+00:00",
+    started_at="2026-11-02T08:00:01.250+00:00",
     instants={"start": 0.0, "listen": 0.5, "ready": 1.25, "first_token": 1.5, "first_done": 2.0, "stopped": 7.5},
     endpoints={"/health": 1.25, "/v1/models": 0.75},
     poll_delay=0.02,
@@ -63,12 +73,31 @@ FULL = BootRecord(
         Phase("imports", 0.0, 0.25, "probe", "server", "torch"),
         Phase("load_weights", 0.25, 1.0, "log"),
     ),
+    attribution=Attribution(
+        probe="full",
+        end=1.0,
+        processes=(
+            Process(
+                *(7, 1, "server", 0.0, 7.5, -15, "server --ctx 512", "full", "", {"python": 0.0625, "torch": 0.125}),
+                *({"torch": 0.25}, 900, 3, 20, 0.01, 0.125, {"TRITON_CACHE_DIR": "/c/triton"}),
+            ),
+            Process(8, 7, "ninja", 0.5, missing="no Python process"),
+        ),
+        readings=(Reading(("load_weights",), 0.75, "log", "loaded in", "server", 0.25, 1.0),),
+        disagreements=(Disagreement(("imports",), "probe", 0.25, "log", 0.75, "imports took"),),
+        unmatched=(Unmatched("llamacpp", "1.2", "weights"),),
+        spreads=(Spread(0.25, 1.0, {"rank 0": 0.5, "rank 1": 1.0}),),
+        hottest=(HotFrame("server", "ggml:alloc", 0.125),),
+        missing=("ninja is no Python process",),
+        samples_path="/h/probe/b-1",
+    ),
+    hints=(Hint("imports", "imports take 0.25 s", 0.25),),
     requests=(
         Request("first", 0, 1.3, 1.5, 1.6, 2.0, "d1", 9, 16, 17, "length", 2, None, 0.125),
         Request("warm", 0, 3.0, error="reset by peer"),
     ),
     caches=(
-        Cache("xdg", "/c/xdg", Inventory(1, 10, "aa"), Inventory(3, 30, "bb"), 2, ("x", "y z")),
+        Cache("xdg", "/c/xdg", Inventory(1, 10, "aa"), Inventory(3, 30, "bb"), 2, ("x", "y z"), {"kernels": 2}, 20),
         Cache("triton", "/c/triton", Inventory(0, 0, "ee")),
     ),
     evidence=Evidence(
@@ -82,7 +111,9 @@ FULL = BootRecord(
     ),
     usage=Usage(1_000_000, 11, 2, 0.75, 4096, 30),
     stop=Stop(0.4, True, -15, ("123 python",), ("/dev/shm/x",), 64, True),
-    failure=Failure("exit", "exited with 1", "listen", "last\nlines \u2713"),
+    failure=Failure(
+        "exit", "exited with 1", "listen", "last\nlines \u2713", ("imports of server since 0.0 s", "poll()")
+    ),
     metrics={
         "cold_start": Value(2.0, "client"),
         "peak_rss": Value(1_000_000.0, "proc"),

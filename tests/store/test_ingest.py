@@ -78,6 +78,7 @@ def test_the_boot(home: Home) -> None:
         names = [item[0] for item in cursor.description or ()]
         got = dict(zip(names, cursor.fetchall()[0], strict=True))
     documents = ("cell", "versions", "command", "environment", "evidence", "model", "usage", "stop")
+    documents += ("attribution", "hints", "failure_diagnosis")
     parsed = {name: json.loads(got.pop(name)) for name in documents}
     series = got.pop("series")
     # sha256("h200x1-epyc9654") by sha256sum
@@ -104,12 +105,16 @@ def test_the_boot(home: Home) -> None:
         "log_bytes": 512,
         "load_average": 1.5,
         "poll_delay": 0.02,
+        "harness_time": 0.5,
     }
     assert parsed["cell"] == {"engine": "llamacpp", "model": "tiny", "options": {"ctx": 512}}
     assert parsed["command"] == ["server", "--ctx", "512"]
     assert parsed["environment"] == {"HF_HOME": "/c/hf"}
     assert parsed["model"] == {"name": "tiny", "bytes": 100}
     assert parsed["versions"] == {"xllamacpp": "2026.10"}
+    assert parsed["hints"] == [{"rule": "imports", "text": "imports take 0.25 s", "seconds": 0.25}]
+    assert parsed["failure_diagnosis"] == ["imports of server since 0.0 s", "poll()"]
+    assert parsed["attribution"]["unmatched"] == [{"engine": "llamacpp", "version": "1.2", "pattern": "weights"}]
     assert parsed["usage"]["peak_rss"] == 1_000_000
     assert parsed["stop"]["leaked_processes"] == ["123 python"]
     assert parsed["evidence"]["weights"] == [
@@ -149,7 +154,7 @@ def test_the_parts_of_the_boot(home: Home) -> None:
     assert first[9:] == ("d1", 9, 16, 17, "length", 2, None, 0.125)
     assert second == ("b-1", 1, "warm", 0, 3.0, *[None] * 4, "", None, None, 0, None, 1, "reset by peer", None)
     caches = rows(home, "FROM cache ORDER BY name DESC")
-    assert caches[0] == ("b-1", "xdg", "/c/xdg", 1, 10, "aa", 3, 30, "bb", 2, '["x","y z"]')
+    assert caches[0] == ("b-1", "xdg", "/c/xdg", 1, 10, "aa", 3, 30, "bb", 2, '["x","y z"]', '{"kernels":2}', 20)
     assert caches[1][:10] == ("b-1", "triton", "/c/triton", 0, 0, "ee", None, None, None, None)
     assert rows(home, "FROM verdict") == [
         (

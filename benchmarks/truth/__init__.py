@@ -1,0 +1,1 @@
+"""Delays put into real engines, and whether a boot's critical path finds them."""

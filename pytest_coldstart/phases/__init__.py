@@ -1,0 +1,1 @@
+"""From stack samples of an engine's processes to one critical path."""

@@ -1,0 +1,153 @@
+"""One boot of the store: found by its id or as the last one, and read back whole."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+import duckdb
+
+from pytest_coldstart.record import BootRecord, Cache, Phase, Request, Value
+from pytest_coldstart.store.errors import StoreError
+
+#: Words that stand for a boot: the newest by its start, and what it must be besides.
+LAST = {"last": "true", "last-failed": "outcome = 'failed'"}
+
+#: How many boots a message about a wrong id lists.
+_LISTED = 5
+
+_NEWEST = "ORDER BY started_at DESC NULLS LAST, boot_id DESC"
+#: Columns of the table boot that are keys of a record under the same name: plain ones, and JSON texts.
+_PLAIN = (
+    *("boot_id", "run_id", "nodeid", "cell_id", "cell_digest", "base_digest", "engine", "tier", "role", "round"),
+    *("outcome", "poll_delay", "log_path", "log_bytes", "load_average", "harness_time"),
+)
+_JSON = ("cell", "versions", "command", "environment", "evidence", "model", "usage", "stop", "attribution", "hints")
+_HOST = (
+    *("hostname", "cpu", "cores", "memory_bytes", "kernel", "gpu", "driver", "hardware_class"),
+    *("git_commit", "git_branch", "git_dirty"),
+)
+
+Row = dict[str, Any]
+
+
+def find(con: duckdb.DuckDBPyConnection, word: str) -> str:
+    """The id of the boot that *word* names: an id, the beginning of one id alone, ``last`` or ``last-failed``.
+
+    :raises StoreError: no boot or several; the message lists up to five of them, the newest first.
+    """
+    if word in LAST:
+        found = _rows(con, f"SELECT boot_id FROM boot WHERE {LAST[word]} {_NEWEST} LIMIT 1", [])
+        if not found:
+            raise StoreError(f"the store holds no {'failed boot' if word == 'last-failed' else 'boot'}")
+        return str(found[0]["boot_id"])
+    columns = "boot_id, started_at, cell_id, outcome"
+    matching = "FROM boot WHERE starts_with(boot_id, ?)"
+    found = _rows(con, f"SELECT {columns} {matching} ORDER BY boot_id LIMIT 2", [word]) if word else []
+    if found and (len(found) == 1 or found[0]["boot_id"] == word):  # a whole id sorts before what begins with it
+        return str(found[0]["boot_id"])
+    if found:
+        count = _rows(con, f"SELECT count(*) AS n {matching}", [word])[0]["n"]
+        listed = _rows(con, f"SELECT {columns} {matching} {_NEWEST} LIMIT {_LISTED}", [word])
+        raise StoreError(f"the ids of {count} boots begin with {word!r}{_list('the newest of them', listed)}")
+    listed = _rows(con, f"SELECT {columns} FROM boot {_NEWEST} LIMIT {_LISTED}", [])
+    raise StoreError(
+        f"the store has no boot {word!r}{_list('the newest it has', listed) if listed else ': it is empty'}"
+    )
+
+
+def _list(title: str, rows: Iterable[Row]) -> str:
+    lines = [f"  {row['boot_id']}  {_shown(row['started_at'])}  {row['cell_id']}  {row['outcome']}" for row in rows]
+    return "\n".join([f"; {title}:", *lines])
+
+
+def _shown(at: datetime | None) -> str:
+    return f"{at:%Y-%m-%d %H:%M:%S} UTC" if at else "no start"
+
+
+def load(con: duckdb.DuckDBPyConnection, boot_id: str) -> BootRecord:
+    """The record of one boot as its run file holds it, from the tables alone.
+
+    :raises StoreError: there is no such boot, or a row of it cannot be read.
+    """
+    found = _rows(con, "SELECT * FROM boot WHERE boot_id = ?", [boot_id])
+    if not found:
+        raise StoreError(f"the store has no boot {boot_id!r}")
+    row = found[0]
+    try:
+        data = {name: row[name] for name in _PLAIN} | {name: json.loads(row[name] or "null") for name in _JSON}
+        data["started_at"] = _moment(row["started_at"])
+        data["failure"] = _failure(row)
+        data |= _parts(con, boot_id)
+        if data["harness_time"] is None:  # a store of before the column has it as a metric
+            data["harness_time"] = data["metrics"].get("harness_time", {}).get("value")
+        return BootRecord.from_dict({name: value for name, value in data.items() if value is not None or name in _NONE})
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise StoreError(f"the boot {boot_id} cannot be read: {type(error).__name__}: {error}") from error
+
+
+#: Keys that a record may hold as None.
+_NONE = ("poll_delay", "failure", "log_path", "load_average", "harness_time")
+
+
+def host(con: duckdb.DuckDBPyConnection, run_id: str) -> dict[str, Any]:
+    """Where a run was made: what its row tells of host and commit; empty where there is no such run."""
+    found = _rows(con, f"SELECT {', '.join(_HOST)} FROM run WHERE run_id = ?", [run_id])
+    return found[0] if found else {}
+
+
+def _parts(con: duckdb.DuckDBPyConnection, boot_id: str) -> dict[str, Any]:
+    def rows(table: str) -> list[Row]:
+        # In the order in which they were written: the tables are only ever appended to.
+        return _rows(con, f"SELECT * FROM {table} WHERE boot_id = ? ORDER BY rowid", [boot_id])
+
+    offsets = {row["name"]: row["seconds"] for row in rows("instant")}
+    return {
+        "instants": {name: value for name, value in offsets.items() if not name.startswith("endpoint:")},
+        "endpoints": {
+            name.removeprefix("endpoint:"): value for name, value in offsets.items() if name.startswith("endpoint:")
+        },
+        "phases": [_picked(Phase, row | {"begin": row["begin_s"], "end": row["end_s"]}) for row in rows("phase")],
+        "metrics": {row["name"]: _picked(Value, row) for row in rows("metric")},
+        "requests": [_picked(Request, row) for row in rows("request")],
+        "caches": [_cache(row) for row in rows("cache")],
+    }
+
+
+def _picked(kind: type, row: Row) -> Row:
+    return {name: row[name] for name in kind.__dataclass_fields__}  # type: ignore[attr-defined]
+
+
+def _cache(row: Row) -> Row:
+    def state(when: str) -> Row | None:
+        if row[f"files_{when}"] is None:
+            return None
+        return {name: row[f"{name}_{when}"] for name in ("files", "bytes", "digest")}
+
+    new = {name: json.loads(row[name] or empty) for name, empty in (("new_names", "[]"), ("new_kinds", "{}"))}
+    return {**_picked(Cache, row | new | {"before": state("before"), "after": state("after")})}
+
+
+def _failure(row: Row) -> Row | None:
+    if row["failure_kind"] is None:
+        return None
+    return {
+        "kind": row["failure_kind"],
+        "message": row["failure_message"] or "",
+        "instant": row["failure_instant"] or "",
+        "log_tail": row["log_tail"] or "",
+        "diagnosis": json.loads(row["failure_diagnosis"] or "[]"),
+    }
+
+
+def _moment(at: datetime | None) -> str:
+    """As records write it; the column holds UTC without a zone."""
+    return at.replace(tzinfo=UTC).isoformat(timespec="milliseconds") if at else ""
+
+
+def _rows(con: duckdb.DuckDBPyConnection, sql: str, values: list[Any]) -> list[Row]:
+    cursor = con.execute(sql, values)
+    names = [item[0] for item in cursor.description or ()]
+    return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
