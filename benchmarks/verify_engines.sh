@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The whole verification on the engines that a CPU can run: eager and compiled boots, faults, and what this tool costs. About an hour on two cores.
+# The whole verification on the engines that a CPU can run: eager and compiled boots, faults, and what this tool costs. About an hour and a half on two cores.
 #
 #   benchmarks/verify_engines.sh ENVS OUT
 #
@@ -15,6 +15,7 @@ pytest --coldstart suites/test_vllm.py suites/test_transformers.py -p no:randoml
   --coldstart-require vllm --coldstart-require transformers --coldstart-rounds 1 --coldstart-store "$out/store" \
   --benchmark-json "$out/benchmark.json" 2>&1 | tee "$out/boots.txt" || status=1
 python benchmarks/engine_faults.py --vllm "$vllm" --transformers "$transformers" --output "$out/faults.md" || status=1
+python benchmarks/phase_truth.py --vllm "$vllm" --transformers "$transformers" --home "$out/truth" 2>&1 | tee "$out/truth.txt" || status=1
 python benchmarks/engine_pairs.py --engine vllm --python "$vllm" --model random:qwen2-tiny --option enforce_eager=true \
   --option max_model_len=1024 --env VLLM_CPU_KVCACHE_SPACE=1 --env HF_HUB_OFFLINE=1 -n 12 2>&1 | tee "$out/pairs.txt" || status=1
 exit "$status"

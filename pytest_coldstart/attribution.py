@@ -58,8 +58,6 @@ class Process:
     instants: dict[str, float] = field(default_factory=dict)
     imports: dict[str, float] = field(default_factory=dict)
     modules: int | None = None
-    #: Modules whose bytecode was compiled anew, not read from a cache.
-    compiled_modules: int | None = None
     samples: int = 0
     #: CPU seconds of the sampler itself, and seconds in gaps between samples of over 0.1 s.
     probe_cpu: float | None = None

@@ -112,7 +112,11 @@ class Boot:
             self._confirm()
             self._in_thread(self._warm, "the warm-up and the timed requests")
         except (BootFailed, RequestFailed) as error:
-            self._fail(error)
+            try:
+                self._fail(error)
+            except BaseException:
+                self._abandon()
+                raise
         except (SupervisorLost, PortTaken) as error:
             self._abandon()
             raise HarnessFault(str(error)) from error
@@ -332,6 +336,8 @@ class Boot:
             raise
         finally:
             self._release()
+            if self.insight and self.record is None:
+                self.insight.discard()
 
     def _release(self) -> None:
         if self.readiness:

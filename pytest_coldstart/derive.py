@@ -210,12 +210,13 @@ def phase(name: str) -> Callable[[BootRecord], Value]:
         value = Value(sum(item.end - item.begin for item in found), _sources(found) or "probe")
         if name == UNATTRIBUTED or (found and name in _FROM_OUTSIDE):
             return value
-        if record.attribution.probe == "off":
-            return Value(None, None, "the probe was off: needs --coldstart-probe=full")
+        if record.attribution.probe != "full":
+            why = "; ".join(record.attribution.missing[:1]) or "needs --coldstart-probe=full"
+            return Value(None, None, f"the probe took no samples: {why}")
         if 1 - share > MAY_HIDE:
-            hidden = units.show(1 - share, "fraction")
-            marks = "" if record.attribution.probe == "full" else f" (--coldstart-probe={record.attribution.probe})"
-            return Value(None, None, f"{hidden} of the boot is unattributed, where it may hide{marks}")
+            return Value(
+                None, None, f"{units.show(1 - share, 'fraction')} of the boot is unattributed, where it may hide"
+            )
         return value
 
     return derive

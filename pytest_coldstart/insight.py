@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import fields, is_dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pytest_coldstart import probe
 from pytest_coldstart.attribution import Attribution, Reading
@@ -15,7 +15,7 @@ from pytest_coldstart.engines.base import LaunchSpec
 from pytest_coldstart.engines.families import family
 from pytest_coldstart.observe.log_phases import LogReading, read_log
 from pytest_coldstart.observe.spans import SpanReceiver
-from pytest_coldstart.observe.startup_metrics import fetch, read_startup
+from pytest_coldstart.observe.startup_metrics import PATHS, fetch, read_startup
 from pytest_coldstart.phases.attribute import Inputs, attribute
 from pytest_coldstart.phases.classify import classify_sample
 from pytest_coldstart.phases.rules import ALL_RULES
@@ -27,6 +27,8 @@ from pytest_coldstart.record import BootRecord, Phase
 
 if TYPE_CHECKING:
     from pytest_coldstart.boot import Boot
+
+T = TypeVar("T")
 
 #: Seconds to wait for the engine's metrics: it is up, and nothing hangs on them.
 _METRICS_TIMEOUT = 5.0
@@ -43,11 +45,20 @@ class Insight:
         self.missing: list[str] = []
         if plan.cell.container and plan.probe != "off":
             self.missing.append("the engine runs in a container, where the probe is not")
-        self.spans = SpanReceiver() if plan.spans else None
+        self.spans = self._receiver() if plan.spans and not plan.cell.container else None
+        if plan.spans and plan.cell.container:
+            self.missing.append("the engine runs in a container, from where spans do not come here")
         self._metrics: tuple[Reading, ...] = ()
-        self._found: tuple[tuple[float, int], tuple[Phase, ...], Attribution] | None = None
+        self._found: tuple[tuple[float, int, int, int], tuple[Phase, ...], Attribution] | None = None
         if self.mode != "off":
             self._make_folder()
+
+    def _receiver(self) -> SpanReceiver | None:
+        try:
+            return SpanReceiver()
+        except (ImportError, OSError) as error:
+            self.missing.append(f"no spans are received: {error}")
+            return None
 
     def _make_folder(self) -> None:
         try:
@@ -77,21 +88,29 @@ class Insight:
 
     def scrape(self, port: int) -> None:
         """The engine's own account of its start, from its metrics while it still answers."""
-        path = self.plan.engine.metrics_path
-        if path and not self._metrics:
+        path = PATHS.get(self._family())
+        if not path or self._metrics:
+            return
+        try:
             text = fetch(HOST, port, path, _METRICS_TIMEOUT)
             self._metrics = read_startup(text, self._family()) if text else ()
+        except Exception as error:  # the engine still has to be stopped
+            self.missing.append(f"its metrics could not be read: {type(error).__name__}: {error}")
 
     def diagnosis(self, boot: Boot, now: float) -> tuple[str, ...]:
         """Why a boot that goes nowhere does not; call while its tree lives."""
         if boot.tree is None:
             return ()
+        try:
+            traces = self.traces()
+        except Exception:  # whatever a file of the probe holds: what failed still has to be told, and all be stopped
+            traces = []
         return diagnose(
             boot.tree.supervisor_pid,
             boot.tree.pid,
             now,
             boot.origin,
-            self.traces(),
+            traces,
             boot.log_path,
             classify_sample,
             mask=boot.redactor.text,
@@ -104,14 +123,23 @@ class Insight:
     # -- afterwards
 
     def path(self, boot: Boot) -> tuple[tuple[Phase, ...], Attribution]:
-        """The boot's critical path, from its start to its first whole answer, or to its failure."""
+        """The boot's critical path, from its start to its first whole answer, or to its failure.
+
+        Never raises: a fault in here costs the path, and says so, but neither the boot nor its record.
+        """
         end = boot.instants.get("first_done", boot.failed_at)
         if end is None or end <= 0 or boot.tree is None:
             return (), Attribution(probe=self.mode, missing=tuple(self.missing))
-        state = (end, sum(file.stat().st_size for file in self.folder.glob("*.probe")))
-        if self._found is None or self._found[0] != state:
-            self._found = (state, *self._attribute(boot, end))
-        return self._found[1], self._found[2]
+        try:
+            size = sum(file.stat().st_size for file in self.folder.glob("*.probe"))
+            # Spans and metrics come as late as the stop, when a file of the probe need not have grown.
+            state = (end, size, len(self.spans.spans) if self.spans else 0, len(self._metrics))
+            if self._found is None or self._found[0] != state:
+                self._found = (state, *self._attribute(boot, end))
+            return self._found[1], self._found[2]
+        except Exception as error:
+            why = boot.redactor.text(f"its time was not attributed, a fault of ours: {type(error).__name__}: {error}")
+            return (), Attribution(probe=self.mode, missing=(*self.missing, why))
 
     def _attribute(self, boot: Boot, end: float) -> tuple[tuple[Phase, ...], Attribution]:
         assert boot.tree is not None
@@ -127,7 +155,13 @@ class Insight:
             missing += [
                 f"span {name!r} is not known, and explains no phase" for name in self.spans.unknown(self._family())
             ]
-        return attribute(
+        readings = (*spans, *self._metrics, *log.readings)
+        if self.plan.cell.tier in ("wake", "restore"):
+            # Log and metrics tell of the start before its sleep, on the clock of that one.
+            readings = tuple(item for item in spans if item.begin is not None and item.begin >= 0)
+        for trace in traces:  # the code after -c may hold a secret
+            trace.argv = boot.redactor.command(trace.argv)
+        phases, found = attribute(
             Inputs(
                 mode=self.mode,
                 origin=boot.origin,
@@ -137,19 +171,28 @@ class Insight:
                 poll_delay=boot.readiness.poll_delay if boot.readiness else None,
                 traces=traces,
                 lives=boot.observer.lives() if boot.observer and self.plan.observe else (),
-                readings=(*spans, *self._metrics, *log.readings),
+                readings=readings,
                 unmatched=log.unmatched,
                 rules=(*ALL_RULES, *self.plan.engine.phase_rules),
                 missing=missing,
             )
         )
+        mask = boot.redactor.text  # names, paths and spans are the engine's own words
+        return tuple(_masked(item, mask) for item in phases), _masked(found, mask)
 
     def _log(self, boot: Boot) -> LogReading:
-        version = boot.versions.get(self.plan.engine.distributions[0]) if self.plan.engine.distributions else None
+        engine = self.plan.engine
+        names = engine.one_of or engine.distributions[:1]  # the CPU build of vLLM has a name of its own
+        version = next((boot.versions[name] for name in names if name in boot.versions), None)
         try:
             with boot.log_path.open("r", encoding="utf-8", errors="replace") as lines:
                 # A boot that failed, or was woken, does not print what a whole start prints.
-                whole = "first_done" in boot.instants and self.plan.cell.tier not in ("wake", "restore")
+                # Which version's lines are due is not known of a plain command's engine.
+                whole = (
+                    "first_done" in boot.instants
+                    and self.plan.cell.tier not in ("wake", "restore")
+                    and version is not None
+                )
                 return read_log(lines, self._family(), version, self.plan.cell.options, complete=whole)
         except OSError:
             return LogReading()
@@ -168,7 +211,26 @@ class Insight:
             shutil.rmtree(self.folder)
         return record
 
+    def discard(self) -> None:
+        """Leave no samples of a boot that has no record."""
+        if self.mode != "off":
+            shutil.rmtree(self.folder, ignore_errors=True)
+
     def close(self) -> None:
         """End what listens."""
         if self.spans is not None:
             self.spans.close()
+
+
+def _masked(value: T, mask: Callable[[str], str]) -> T:
+    """The same plain data with every text in it masked."""
+    made: Any = value
+    if isinstance(value, str):
+        made = mask(value)
+    elif isinstance(value, tuple):
+        made = tuple(_masked(item, mask) for item in value)
+    elif isinstance(value, dict):
+        made = {name: _masked(item, mask) for name, item in value.items()}
+    elif is_dataclass(value) and not isinstance(value, type):
+        made = replace(made, **{item.name: _masked(getattr(value, item.name), mask) for item in fields(value)})
+    return cast(T, made)

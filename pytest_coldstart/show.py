@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import os
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -14,6 +16,9 @@ from pytest_coldstart.record import BootRecord
 
 #: Columns where there is no terminal, and the fewest that are worth it.
 _WIDTH, _NARROW = 100, 60
+
+#: What is meant as an address, and would make a file of a strange name: with another scheme, or with none.
+_ADDRESS = re.compile(r"(?i)[a-z][a-z0-9+.-]*://|[\w.-]+:\d+(/|$)")
 
 NO_SAMPLES = "the samples of this boot were not kept; run with --coldstart-keep-logs=all"
 
@@ -29,7 +34,7 @@ def add(commands: Any, store: argparse.ArgumentParser) -> None:
 
 
 def show(arguments: argparse.Namespace) -> int:
-    """Print the boot, then export it; returns 1 where an export failed.
+    """Print the boot, then export it; returns 1 where one of these failed.
 
     :raises StoreError: there is no such store or boot, or another process holds the store.
     """
@@ -40,9 +45,9 @@ def show(arguments: argparse.Namespace) -> int:
     with reader(Home.at(arguments.store).database) as con:
         record = load(con, find(con, arguments.boot))
         place = host(con, record.run_id)
-    _write(record, place, arguments.json)
     problems = [
-        _otlp(record, arguments.otlp) if arguments.otlp else "",
+        _write(record, place, arguments.json),
+        _otlp(record, arguments.otlp) if arguments.otlp is not None else "",
         _speedscope(record, arguments.speedscope) if arguments.speedscope else "",
     ]
     for problem in filter(None, problems):
@@ -50,17 +55,24 @@ def show(arguments: argparse.Namespace) -> int:
     return 1 if any(problems) else 0
 
 
-def _write(record: BootRecord, place: dict[str, Any], as_json: bool) -> None:
+def _write(record: BootRecord, place: dict[str, Any], as_json: bool) -> str:
+    """Print the boot; returns what went wrong."""
     from pytest_coldstart.report.document import document
     from pytest_coldstart.report.show import lines
 
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a log may hold what this terminal cannot print
-    if as_json:
-        print(json.dumps(document(record, place), indent=2, allow_nan=False))
-        return
     width = max(_NARROW, shutil.get_terminal_size((_WIDTH, 24)).columns)
-    print("\n".join(lines(record, place, width)))
+    whole = json.dumps(document(record, place), indent=2, allow_nan=False) if as_json else ""
+    try:
+        print(whole or "\n".join(lines(record, place, width)), flush=True)
+    except BrokenPipeError:
+        raise  # a reader that has seen enough
+    except OSError as error:
+        # What is left in the buffer would fail once more at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return f"the boot was not printed: {error}"
+    return ""
 
 
 def _otlp(record: BootRecord, to: str) -> str:
@@ -68,8 +80,10 @@ def _otlp(record: BootRecord, to: str) -> str:
     from pytest_coldstart.report import otlp
 
     try:
-        if to.startswith(("http://", "https://")):
+        if to.lower().startswith(("http://", "https://")):
             otlp.post(record, to)
+        elif not to or _ADDRESS.match(to):
+            return f"the trace was not exported: {to!r} is no file and no http:// or https:// address of a collector"
         else:
             Path(to).write_text(otlp.trace_json(record) + "\n", encoding="utf-8", errors="replace")
     except (OSError, ValueError) as error:

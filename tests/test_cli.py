@@ -234,6 +234,28 @@ def test_show_says_what_could_not_be_exported_and_exits_1(run: Run, kept: Path, 
     assert not (tmp_path / "s.json").exists()
 
 
+@pytest.mark.parametrize("to", ["localhost:4318", "10.0.0.1:4318/v1/traces", "grpc://localhost:4317", ""])
+def test_show_takes_no_address_for_the_name_of_a_file(
+    run: Run, kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, to: str
+) -> None:
+    (here := tmp_path / "here").mkdir()
+    monkeypatch.chdir(here)
+    status, _, err = run("show", "b-1", "--otlp", to, "--store", kept)
+    assert (status, f"{to!r} is no file and no http:// or https:// address" in err) == (1, True)
+    assert list(here.iterdir()) == []
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_show_says_that_it_could_not_print(kept: Path) -> None:
+    words = [sys.executable, "-m", "pytest_coldstart.cli", "show", "b-1", "--store", str(kept)]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (
+        1,
+        "coldstart: the boot was not printed: [Errno 28] No space left on device\n",
+    )
+
+
 def test_show_prints_what_a_terminal_of_ascii_cannot(kept: Path) -> None:
     write(Home.at(kept), "more", record("u-1", phases=(Phase("imports", 0.0, 1.0, "probe", "模型"),)), run_id="r-4")
     main(["ingest", "--store", str(kept)])

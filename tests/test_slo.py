@@ -9,7 +9,7 @@ import math
 import pytest
 
 from pytest_coldstart.coldness import TIERS
-from pytest_coldstart.record import BootRecord, Failure, Value
+from pytest_coldstart.record import BootRecord, Failure, Phase, Value
 from pytest_coldstart.slo import (
     DEFAULTS,
     Bound,
@@ -90,6 +90,7 @@ def test_other_forms_are_refused(text: str) -> None:
         ("phase.import<=15s", "unknown phase 'import'; valid phases: spawn, imports, device_init, "),
         ("phase.p50<=15s", "unknown phase 'p50'; valid phases: spawn, "),
         ("phase<=15s", "a phase needs its name, as in 'phase.imports'; valid phases: spawn, "),
+        ("phase.<=15s", "a phase needs its name, as in 'phase.imports'; valid phases: spawn, "),
         ("phase.imports.p42<=15s", "unknown statistic 'p42'; valid statistics: max, "),
         ("phase.imports<=15", "'15' has no unit; valid units here: 'ns'"),
         ("phase.imports.compile.p50<=15s", "is not of the form"),
@@ -258,3 +259,23 @@ def test_a_failed_boot_is_outside_a_bound_of_either_kind() -> None:
     for text in ("ready>=1s", "ready<=1s", "load_throughput>=1GB/s", "load_throughput<=1GB/s"):
         (verdict,) = judge([parse_bound(text, "marker", TIERS)], [dead], {})
         assert verdict.verdict == "fail", text
+
+
+def test_an_upper_bound_on_a_phase_does_not_pass_on_what_may_hide_in_unattributed_time() -> None:
+    """3 s of compile were seen and 2 s are unattributed: it took from 3 to 5 s."""
+    path = (
+        Phase("compile", 0.0, 3.0, "probe"),
+        Phase("unattributed", 3.0, 5.0, "probe"),
+        Phase("imports", 5.0, 30.0, "probe"),
+    )
+    seen = record("b", phases=path, metrics={"phase.compile": Value(3.0, "probe")})
+
+    def verdict(text: str) -> Verdict:
+        return judge([parse_bound(text, "marker", TIERS)], [seen], {})[0]
+
+    assert verdict("phase.compile<=5s").verdict == "pass"
+    assert verdict("phase.compile<=2s").verdict == "fail"
+    assert verdict("phase.compile>=3s").verdict == "pass"
+    open_ = verdict("phase.compile<=4s")
+    assert (open_.verdict, open_.value) == ("unmeasured", None)
+    assert open_.reason == "3.00 s was seen; with what is unattributed it may be 5.00 s"

@@ -192,7 +192,7 @@ class VLLM(Engine):
         The flag --otlp-traces-endpoint would make the front end trace each request too, and those are timed.
         """
         cell = spec.cell
-        elsewhere = "otlp_traces_endpoint" in cell.options or _TRACES_ENDPOINT in cell.env
+        elsewhere = "otlp_traces_endpoint" in cell.options or _TRACES_ENDPOINT in checkpoint.effective_environ(cell.env)
         if elsewhere or facts_for(self._version(cell))["spans"] == "no" or not self._has_opentelemetry(cell):
             return [], {}
         environ = {

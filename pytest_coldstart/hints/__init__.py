@@ -39,5 +39,13 @@ def hints(record: BootRecord) -> tuple[Hint, ...]:
     boot is worth one.
     """
     view = View.of(record)
-    found = [hint for rule in RULES if (hint := rule(view)) and hint.seconds >= view.floor]
+    found = [hint for rule in RULES if (hint := _said(rule, view)) and hint.seconds >= view.floor]
     return tuple(sorted(found, key=lambda hint: (-hint.seconds, hint.rule)))
+
+
+def _said(rule: Rule, view: View) -> Hint | None:
+    """What a rule says; nothing if it breaks: a hint is not worth the record of a boot."""
+    try:
+        return rule(view)
+    except Exception:
+        return None

@@ -62,25 +62,20 @@ def imports_again(view: View) -> Hint | None:
 def bytecode(view: View) -> Hint | None:
     """Python's bytecode is compiled during the boot instead of being read."""
     stake = seconds(piece for piece in view.pieces("imports") if piece.detail.endswith(_BYTECODE))
-    modules = _compiled_modules(view)
     if not stake:
         return None
-    count = f"bytecode of {modules} modules" if modules else "bytecode"
     forbidden = view.record.environment.get("PYTHONDONTWRITEBYTECODE", "")
+    caches = [cache for cache in view.record.caches if cache.name == "bytecode"]
+    written = sum(cache.new_kinds.get("modules", 0) for cache in caches)
+    count = f"bytecode of {written} modules" if written else "bytecode"
     if forbidden:
+        loaded = sum(process.modules or 0 for process in view.record.attribution.processes)
+        count = f"bytecode of up to {loaded} modules, over all processes," if loaded else "bytecode"
         when = f"at every boot, since PYTHONDONTWRITEBYTECODE={forbidden} forbids keeping it"
     else:
         when = "although caches are kept" if view.keeps_caches else "on every new node"
     text = f"{count} is compiled {when}, {show(stake, 's')}: {advice(view, 'bytecode')}"
     return Hint("bytecode", text, stake)
-
-
-def _compiled_modules(view: View) -> int:
-    counted = [process.compiled_modules or 0 for process in view.record.attribution.processes]
-    if any(counted):
-        return sum(counted)
-    caches = [cache for cache in view.record.caches if cache.name == "bytecode"]
-    return sum(cache.new_kinds.get("modules", 0) for cache in caches)
 
 
 def spawn(view: View) -> Hint | None:

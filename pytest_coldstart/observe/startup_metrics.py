@@ -59,6 +59,10 @@ _GAUGES: dict[str, tuple[_Gauge, ...]] = {
 }
 
 
+#: Where engines show them; Triton has a port of its own for it.
+PATHS = {"sglang": "/metrics"}
+
+
 def fetch(host: str, port: int, path: str, timeout: float = 5.0) -> str | None:
     """The text at *path*, or None where there is none within *timeout* seconds."""
     body = scrape.fetch(host, port, path, timeout)

@@ -83,7 +83,8 @@ def _path(inputs: Inputs, nodes: Sequence[Node]) -> tuple[list[Step], list[Sprea
     if inputs.end <= 0:
         return [], []
     if nodes and any(trace for node in nodes for trace in node.traces):
-        return walk(nodes, inputs.origin, inputs.end, inputs.instants, inputs.poll_delay)
+        leads = inputs.leader is None or nodes[0].pid == inputs.leader
+        return walk(nodes, inputs.origin, inputs.end, inputs.instants, inputs.poll_delay, leads)
     return _from_instants(inputs), []
 
 

@@ -18,9 +18,9 @@ from pytest_coldstart.phases.chain import chain
 from pytest_coldstart.phases.path import Step, step_of
 from pytest_coldstart.phases.tree import Node
 
-#: Sources of a step that the probe and the table of processes saw.
 #: A source's number over more phases than this is of a stretch of time, in which there are others too.
 _COMPARED = 2
+#: Sources of a step that the probe and the table of processes saw.
 _SEEN = ("probe", "probe gap", "proc")
 
 
@@ -80,6 +80,8 @@ class _Sum:
     text: str
     #: When that was, apart and in order; empty where the source does not say.
     intervals: tuple[tuple[float, float], ...] = ()
+    #: What it may be off by because it was rounded, seconds.
+    resolution: float = 0.0
 
 
 def disagreements(
@@ -106,17 +108,19 @@ def disagreements(
         least, open_time = seen
         # What the probe could not name may be what the other source names: of that it says nothing.
         nearest = min(max(item.seconds, least), least + open_time)
-        if _differ(nearest, item.seconds):
+        if _differ(nearest, item.seconds, item.resolution):
             found.append(Disagreement(item.phases, "probe", least, item.source, item.seconds, item.text))
     for one, other in combinations(sums, 2):
         if (one.phases, one.process) == (other.phases, other.process) and one.source != other.source:
             texts = " / ".join(dict.fromkeys((one.text, other.text)))
-            found.append(Disagreement(one.phases, one.source, one.seconds, other.source, other.seconds, texts))
-    return tuple(item for item in found if _differ(item.first_seconds, item.second_seconds))
+            if _differ(one.seconds, other.seconds, one.resolution + other.resolution):
+                found.append(Disagreement(one.phases, one.source, one.seconds, other.source, other.seconds, texts))
+    return tuple(found)
 
 
-def _differ(one: float, other: float) -> bool:
-    return abs(one - other) > max(DISAGREE_SECONDS, DISAGREE_SHARE * max(one, other))
+def _differ(one: float, other: float, resolution: float = 0.0) -> bool:
+    """*resolution*: what a figure may be off by because it was rounded, such as "4 secs"."""
+    return abs(one - other) - resolution > max(DISAGREE_SECONDS, DISAGREE_SHARE * max(one, other))
 
 
 def _sums(readings: Sequence[Reading]) -> list[_Sum]:
@@ -135,7 +139,8 @@ def _sums(readings: Sequence[Reading]) -> list[_Sum]:
         for item in group:
             by_text[item.text] += item.seconds
         seconds = sum(end - begin for begin, end in intervals) if intervals else max(by_text.values())
-        sums.append(_Sum(phases, process, source, seconds, text, intervals))
+        resolution = sum(item.resolution for item in group)
+        sums.append(_Sum(phases, process, source, seconds, text, intervals, resolution))
     return sums
 
 

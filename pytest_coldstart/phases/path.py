@@ -41,18 +41,23 @@ class Step:
 
 
 def walk(
-    nodes: Sequence[Node], origin: float, end: float, instants: Mapping[str, float], poll_delay: float | None
+    nodes: Sequence[Node],
+    origin: float,
+    end: float,
+    instants: Mapping[str, float],
+    poll_delay: float | None,
+    leads: bool = True,
 ) -> tuple[list[Step], list[Spread]]:
     """The path from 0 to *end*, seconds from the start at *origin*, and the ranks that were waited for.
 
-    *nodes*: the boot's processes, the leader first, with names. The steps touch each other and their bounds are
+    *nodes*: the boot's processes, the leader first, with names; *leads*: the first one is the process that was started. The steps touch each other and their bounds are
     exact: the first begins at 0, the last ends at *end*.
     """
     leader = nodes[0]
     ready = min(instants.get("ready", end), end)
     ranks: list[Ranks] = []
     steps = _cover(
-        [step_of(piece, origin) for piece in chain(leader, origin, origin + ready, ranks)], 0.0, ready, leader
+        [step_of(piece, origin) for piece in chain(leader, origin, origin + ready, ranks)], 0.0, ready, leader, leads
     )
     if "ready" in instants and poll_delay:
         steps = _until_poll(steps, ready - poll_delay)
@@ -73,12 +78,12 @@ def step_of(piece: Piece, origin: float) -> Step:
     return Step(begin, end, UNATTRIBUTED, piece.source, name, detail, piece.frame, piece.gap)
 
 
-def _cover(steps: Sequence[Step], begin: float, end: float, leader: Node) -> list[Step]:
+def _cover(steps: Sequence[Step], begin: float, end: float, leader: Node, leads: bool) -> list[Step]:
     """The steps, with what lies before the leader's life as spawn and what lies behind it as unattributed."""
     result: list[Step] = []
     at = begin
     for step in steps:
-        if step.begin > at and not result:
+        if step.begin > at and not result and leads:
             result.append(Step(at, step.begin, "spawn", "proc", leader.name))
             at = step.begin
         elif step.begin > at + _ROUNDING:

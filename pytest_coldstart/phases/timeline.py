@@ -13,7 +13,7 @@ from pytest_coldstart.phases.trace import ProcessTrace, Sample
 #: Samples farther apart than this, seconds, have a gap between them: something held the GIL.
 GAP = 0.1
 #: Why a process that was looked into has no stack: after its last sample, and where it has none at all.
-SILENT = ("its probe fell silent", "no samples")
+SILENT = ("its probe fell silent", "no samples", "its probe began later")
 #: A thread's sample may be taken this much later, seconds, than the main thread's of the same round.
 _ROUND = 0.01
 
@@ -50,7 +50,10 @@ def timeline(trace: ProcessTrace, classifier: Classifier, begin: float, end: flo
     segments: list[Segment] = []
     ticks = [sample for sample in trace.samples if sample.thread == 0]
     up = trace.python if trace.python is not None else (ticks[0].when if ticks else trace.last)
-    _add(segments, Segment(begin, min(up, end), "spawn", source="proc"), begin, end)
+    before = Segment(begin, min(up, end), "spawn", source="proc")
+    if trace.late:
+        before = replace(before, phase="", wait="unseen", frame=SILENT[2], source="probe")
+    _add(segments, before, begin, end)
     marks = _marks(trace.samples, classifier)
     spans = _spans([tick.when for tick in ticks], up)
     for mark, (left, middle, right, source) in zip(marks, spans, strict=True):
@@ -110,7 +113,8 @@ def _spans(times: Sequence[float], up: float) -> list[tuple[float, float, float,
         before = times[index - 1] if index else None
         after = times[index + 1] if index + 1 < len(times) else None
         if before is None:
-            left, source = min(up, when), "probe"
+            left = min(up, when)
+            source = "probe gap" if when - left > GAP else "probe"
         elif when - before > GAP:
             left, source = before, "probe gap"
         else:

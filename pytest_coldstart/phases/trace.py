@@ -62,6 +62,8 @@ class ProcessTrace:
     cache_paths: dict[str, str] = field(default_factory=dict)
     lost: str = ""
     forked: bool = False
+    #: The probe began long after the interpreter did.
+    late: bool = False
 
 
 @dataclass(frozen=True)

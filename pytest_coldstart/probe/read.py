@@ -81,6 +81,10 @@ def _take(state: _State, fields: list[str]) -> None:
         if fields[7] == "fork":
             # The interpreter came up in the parent: a fork has no start of its own to wait for.
             state.trace.python = state.trace.started
+        elif fields[7] == "plugin":
+            # It began in the middle of a life: when the interpreter was up is not known.
+            state.trace.python = None
+            state.trace.late = True
     elif kind == "S":
         _sample(state, trace, fields)
     elif kind == "F":

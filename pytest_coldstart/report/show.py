@@ -162,8 +162,7 @@ def _process(item: Process) -> Iterable[str]:
     most = sorted(item.imports.items(), key=lambda one: -one[1])[:_PACKAGES]
     if most:
         words = ", ".join(f"{name} {units.show(seconds, 's')}" for name, seconds in most)
-        anew = f", {item.compiled_modules} modules compiled anew" if item.compiled_modules else ""
-        yield f"{item.name} imported: {words}{anew}"
+        yield f"{item.name} imported: {words}"
     if item.missing:
         yield f"{item.name}: {item.missing}"
     if item.exit_code:

@@ -152,3 +152,18 @@ def test_a_probe_whose_disk_is_full(run: Run) -> None:
     assert record.outcome == "ok"
     assert server(record).missing.startswith("its probe fell silent at ")
     assert any("its probe fell silent" in sentence for sentence in record.attribution.missing)
+
+
+def test_a_fault_in_the_attribution_costs_the_path_and_not_the_boot(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The assertions of ``run`` on the path do not hold here: its own check is left out."""
+    monkeypatch.setattr(f"{__name__}.assert_is_partition", lambda record: None)
+
+    def breaks(inputs: object) -> None:
+        raise RuntimeError("of all things")
+
+    monkeypatch.setattr("pytest_coldstart.insight.attribute", breaks)
+    record = run()
+    assert record.outcome == "ok"
+    assert record.phases == ()
+    assert record.attribution.missing == ("its time was not attributed, a fault of ours: RuntimeError: of all things",)
+    assert record.metrics["attributed"].value is None

@@ -232,3 +232,12 @@ def test_a_reading_of_a_parent_is_held_against_all_below_it() -> None:
     reading = Reading(("compile",), 3.0, "log", "compile", "EngineCore")
     _, found = attribute(inputs(5.6, leader, core, worker, readings=(reading,)))
     assert found.disagreements == ()
+
+
+def test_a_figure_that_was_rounded_disagrees_only_beyond_its_rounding() -> None:
+    leader = trace(1, [Act(4.0, LOAD)])
+    rounded = Reading(("load_weights",), 4.4, "log", "weights took 4 secs", resolution=0.5)
+    assert attribute(inputs(4.0, leader, readings=(rounded,)))[1].disagreements == ()
+    exact = replace(rounded, resolution=0.0)
+    (found,) = attribute(inputs(4.0, leader, readings=(exact,)))[1].disagreements
+    assert (found.second, found.second_seconds) == ("log", 4.4)

@@ -289,3 +289,23 @@ def test_whatever_the_boot_the_path_is_a_partition(seed: int) -> None:
     assert len({process.name for process in attribution.processes}) == len(attribution.processes)
     for node in attribution.processes:
         assert sum(node.imports.values()) <= end + 1e-9
+
+
+def test_time_before_a_process_that_was_not_the_one_started_is_no_spawn() -> None:
+    other = trace(2, [Act(1.0, LOAD)], started=5.0)
+    phases, _ = attribute(inputs(7.0, other, leader=1))
+    assert_partition(phases, 7.0)
+    assert phases[0].name == "unattributed"
+    assert phases[0].detail == "not seen"
+    assert phases[0].end == pytest.approx(5.0)
+
+
+def test_a_probe_that_began_late_leaves_what_was_before_open() -> None:
+    late = trace(1, [Act(2.0, LOAD)], started=0.0)
+    first = late.samples[0].when
+    late.samples[:] = [replace(sample, when=sample.when + 3.0) for sample in late.samples]
+    late.python, late.late, late.last = None, True, late.last + 3.0
+    phases, _ = attribute(inputs(5.0, late))
+    assert_partition(phases, 5.0)
+    assert (phases[0].name, phases[0].detail) == ("unattributed", "its probe began later")
+    assert phases[0].end == pytest.approx(first + 3.0, abs=0.2)

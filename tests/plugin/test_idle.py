@@ -14,7 +14,7 @@ OPTIONS = (
         "--coldstart-phase-deadline=INSTANT=DURATION",
     ),
     *("--coldstart-hang-timeout=DURATION", "--coldstart-require=ENGINE", "--coldstart-slo=BOUND"),
-    *("--coldstart-python=ENGINE=PATH", "--coldstart-cpu"),
+    *("--coldstart-python=ENGINE=PATH", "--coldstart-cpu", "--coldstart-probe=MODE", "--coldstart-spans"),
     *("--coldstart-keep-logs=WHICH", "--coldstart-parallel", "--coldstart-allow-empty"),
 )
 

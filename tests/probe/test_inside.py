@@ -228,8 +228,11 @@ def test_of_the_command_only_the_program_is_written(tmp_path: Path) -> None:
     assert b"geheim" not in b"".join(file.read_bytes() for file in ran.folder.iterdir())
     ran = run(["-um", "timeit", "-n1", "geheim=1"], tmp_path / "module")
     assert ran.trace.argv[1:] == ("-um", "timeit")
-    code = 'print("\\\\n\\t")'
-    assert run(["-c", code], tmp_path / "code").trace.argv[1:] == ("-c", code)
+    ran = run(["-c", "token = 'geheim'"], tmp_path / "code")
+    assert ran.trace.argv[1:] == ("-c", "...")
+    assert b"geheim" not in b"".join(file.read_bytes() for file in ran.folder.iterdir())
+    code = "from multiprocessing.resource_tracker import main; print(main)"
+    assert run(["-c", code], tmp_path / "helper").trace.argv[1:] == ("-c", code)
 
 
 def test_a_lazy_module_is_not_loaded_by_looking_at_it(tmp_path: Path) -> None:

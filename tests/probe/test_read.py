@@ -17,7 +17,7 @@ HEAD = "P\t1\tfull\t42\t7\t1000000\t1250000\tsite\t3.11.7\n"
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("real")
-    (path,) = run_program(BUSY + "busy(0.2)\n", home).folder.glob("*.probe")
+    (path,) = run_program(BUSY + "busy(0.5)\n", home).folder.glob("*.probe")
     return path
 
 

@@ -61,7 +61,7 @@ def test_each_piece_of_the_path_is_a_row_and_the_phases_are_summed() -> None:
     [
         "ninja 8 500 ms",  # the process that had no probe
         "ninja: no Python process",
-        "server imported: torch 250 ms, 3 modules compiled anew",
+        "server imported: torch 250 ms",
         "server ended with signal SIGTERM",
         "disagreement: imports: probe says 250 ms, log says 750 ms (imports took)",
         "llamacpp 1.2: no line matched 'weights'",

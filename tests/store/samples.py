@@ -79,7 +79,7 @@ FULL = BootRecord(
         processes=(
             Process(
                 *(7, 1, "server", 0.0, 7.5, -15, "server --ctx 512", "full", "", {"python": 0.0625, "torch": 0.125}),
-                *({"torch": 0.25}, 900, 3, 20, 0.01, 0.125, {"TRITON_CACHE_DIR": "/c/triton"}),
+                *({"torch": 0.25}, 900, 20, 0.01, 0.125, {"TRITON_CACHE_DIR": "/c/triton"}),
             ),
             Process(8, 7, "ninja", 0.5, missing="no Python process"),
         ),

@@ -208,6 +208,8 @@ class Probe:
     def resume(self) -> None:
         self.forks.pop()
         if not self.forks:
+            if self.paused.locked():
+                self.forget()  # the thread of before ends its round still: what it adds must not be built upon
             self.go()
 
     # -- what is looked at beside stacks
