@@ -7,7 +7,9 @@ All offsets are seconds from the boot's start, all durations seconds. The critic
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 #: Every phase a boot can have; what no source explains is the last one.
 PHASES = (
@@ -34,6 +36,12 @@ PROBE_MODES = ("off", "marks", "full")
 
 #: Two sources of one phase disagree when they differ by more than this: seconds, or the share of the larger one.
 DISAGREE_SECONDS, DISAGREE_SHARE = 0.2, 0.05
+
+
+def known(kind: type[T], item: dict[str, Any]) -> T:
+    """*kind* made of what *item* holds for it; what another version has beyond that is passed over."""
+    names = kind.__dataclass_fields__  # type: ignore[attr-defined]
+    return kind(**{name: value for name, value in item.items() if name in names})
 
 
 @dataclass(frozen=True)
@@ -153,12 +161,12 @@ class Attribution:
     def from_dict(cls, data: dict[str, Any]) -> Attribution:
         """Read back what dataclasses.asdict wrote; keys of a later minor version are ignored."""
         data = {name: value for name, value in data.items() if name in cls.__dataclass_fields__}
-        data["processes"] = tuple(Process(**item) for item in data.get("processes", ()))
+        data["processes"] = tuple(known(Process, item) for item in data.get("processes", ()))
         for name, kind in (("readings", Reading), ("disagreements", Disagreement)):
             items = ({**item, "phases": tuple(item["phases"])} for item in data.get(name, ()))
-            data[name] = tuple(kind(**item) for item in items)
-        data["unmatched"] = tuple(Unmatched(**item) for item in data.get("unmatched", ()))
-        data["spreads"] = tuple(Spread(**item) for item in data.get("spreads", ()))
-        data["hottest"] = tuple(HotFrame(**item) for item in data.get("hottest", ()))
+            data[name] = tuple(known(kind, item) for item in items)
+        data["unmatched"] = tuple(known(Unmatched, item) for item in data.get("unmatched", ()))
+        data["spreads"] = tuple(known(Spread, item) for item in data.get("spreads", ()))
+        data["hottest"] = tuple(known(HotFrame, item) for item in data.get("hottest", ()))
         data["missing"] = tuple(data.get("missing", ()))
         return cls(**data)

@@ -10,7 +10,7 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any
 
-from pytest_coldstart.attribution import Attribution, Hint
+from pytest_coldstart.attribution import Attribution, Hint, known
 
 #: Version of the JSON lines. A reader refuses lines of a newer version.
 RECORD_VERSION = 3
@@ -239,8 +239,8 @@ class BootRecord:
     def from_dict(cls, data: dict[str, Any]) -> BootRecord:
         """Read back what :meth:`to_dict` wrote; keys of a later minor version are ignored."""
         data = {name: value for name, value in data.items() if name in cls.__dataclass_fields__}
-        data["phases"] = tuple(Phase(**item) for item in data.get("phases", ()))
-        data["requests"] = tuple(Request(**item) for item in data.get("requests", ()))
+        data["phases"] = tuple(known(Phase, item) for item in data.get("phases", ()))
+        data["requests"] = tuple(known(Request, item) for item in data.get("requests", ()))
         data["caches"] = tuple(_cache(item) for item in data.get("caches", ()))
         data["evidence"] = _evidence(data.get("evidence", {}))
         data["usage"] = Usage(**data.get("usage", {}))
@@ -250,8 +250,8 @@ class BootRecord:
         data["stop"] = Stop(**stop)
         data["failure"] = _failure(data["failure"]) if data.get("failure") else None
         data["attribution"] = Attribution.from_dict(data.get("attribution", {}))
-        data["hints"] = tuple(Hint(**item) for item in data.get("hints", ()))
-        data["metrics"] = {name: Value(**item) for name, item in data.get("metrics", {}).items()}
+        data["hints"] = tuple(known(Hint, item) for item in data.get("hints", ()))
+        data["metrics"] = {name: known(Value, item) for name, item in data.get("metrics", {}).items()}
         data["command"] = tuple(data.get("command", ()))
         return cls(**data)
 

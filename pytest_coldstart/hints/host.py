@@ -15,6 +15,8 @@ IMPORTS_SHARE, UNATTRIBUTED_SHARE = 0.25, 0.05
 #: What a stretch of phase imports is called in which bytecode is compiled.
 _BYTECODE = "(bytecode)"
 
+#: Processes that a hint names.
+_NAMED = 3
 _SLEEP = re.compile(r"(?<![\w-])sleep(ing)?(?![\w-])")
 
 
@@ -85,7 +87,8 @@ def spawn(view: View) -> Hint | None:
     what = advice(view, "spawn")
     if len(pieces) < 2 or not what:
         return None
-    names = ", ".join(dict.fromkeys(piece.process for piece in pieces if piece.process)) or "unnamed"
+    who = list(dict.fromkeys(piece.process for piece in pieces if piece.process)) or ["unnamed"]
+    names = ", ".join(who[:_NAMED]) + (f" and {len(who) - _NAMED} more" if len(who) > _NAMED else "")
     text = f"{len(pieces)} starts of processes ({names}) take {show(stake, 's')} of the boot: {what}"
     return Hint("spawn", text, stake)
 

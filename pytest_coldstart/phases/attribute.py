@@ -26,6 +26,8 @@ from pytest_coldstart.phases.trace import Life, ProcessTrace
 from pytest_coldstart.phases.tree import Node, grown
 from pytest_coldstart.record import Phase
 
+#: /proc counts the start of a process in hundredths of a second.
+_TICK = 0.01
 #: Of unattributed time: how many frames are named, and from how many seconds on.
 _HOTTEST, _HOT_SECONDS = 10, 0.05
 
@@ -129,7 +131,7 @@ def _process(node: Node, inputs: Inputs, reason: str) -> Process:
         pid=node.pid,
         parent=node.parent_pid,
         name=node.name,
-        start=node.begin - origin,
+        start=0.0 if abs(node.begin - origin) < _TICK else node.begin - origin,
         end=None if ended is None else ended - origin,
         exit_code=life.exit_code if life else None,
         command=life.command if life else " ".join(last.argv if last else ()),

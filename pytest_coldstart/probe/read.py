@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from pytest_coldstart.phases.trace import Frame, ProcessTrace, Sample
 
+#: Bytes of one file that are read: more than a probe writes.
+LARGEST = 64 << 20
 #: The newest format of a probe's file that is known here.
 FORMAT = 1
 
@@ -37,7 +40,11 @@ def read_file(path: Path) -> ProcessTrace | None:
     """
     state, bad = _State(), 0
     try:
-        lines = path.read_bytes().split(b"\n")
+        # A named pipe would be waited for, and what an engine put there in a file's place may have no end.
+        if not stat.S_ISREG(path.lstat().st_mode):
+            return None
+        with path.open("rb") as file:
+            lines = file.read(LARGEST).split(b"\n")
     except OSError:
         return None
     torn = lines.pop()  # whole files end with a newline, so this is empty or cut short

@@ -102,6 +102,7 @@ def evidence_lines(record: BootRecord) -> list[str]:
         lines.append(f"weights: {size}, {before}; read from storage by the tree: {read}")
     lines += [f"cache {cache.name}: {cache_words(cache)}" for cache in record.caches]
     lines += [f"cache: {text}" for text in reuse.outside(record)]
+    lines += [f"contradicts the tier: {text}" for text in evidence.contradictions]
     lines += [f"unprovable: {text}" for text in evidence.unprovable]
     if record.stop.leaked_processes:
         lines.append(f"left by the engine and swept: {', '.join(record.stop.leaked_processes)}")

@@ -18,6 +18,8 @@ from pytest_coldstart.report.waterfall import waterfall
 
 #: A path of more pieces than this is printed without its shortest ones; --json has them all.
 _MOST_PIECES = 60
+#: Processes that the table shows: those that lived longest.
+_MOST_PROCESSES = 25
 #: So many of the packages that a process imported, of the packages that are installed, and of the log's last lines.
 _PACKAGES, _VERSIONS, _LOG_LINES = 3, 6, 20
 
@@ -140,7 +142,10 @@ def _hottest(record: BootRecord, width: int) -> list[str]:
 
 
 def _processes(record: BootRecord, width: int) -> list[str]:
-    found = record.attribution.processes
+    everyone = record.attribution.processes
+    found = sorted(everyone, key=lambda item: (item.end is not None, (item.start - item.end) if item.end else 0.0))
+    found = sorted(found[:_MOST_PROCESSES], key=lambda item: item.start)
+    more = len(everyone) - len(found)
     rows = [
         (
             item.name,
@@ -154,7 +159,8 @@ def _processes(record: BootRecord, width: int) -> list[str]:
     ]
     titles = ("process", "pid", "start", "end", "python", "torch", "cuda", "probe")
     lines = _indented(table(titles, rows, width - 2, numbers=range(1, 7))) if rows else []
-    return [*lines, *_wrap((text for item in found for text in _process(item)), width)]
+    rest = [f"and {more} that lived for less time: --json has them"] if more else []
+    return [*lines, *_wrap((*rest, *(text for item in found for text in _process(item))), width)]
 
 
 def _process(item: Process) -> Iterable[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from pathlib import Path
 
@@ -124,3 +125,10 @@ def test_processes_come_in_the_order_of_their_start(tmp_path: Path) -> None:
     (tmp_path / "other.probe").write_text("no\n")
     (tmp_path / "done").write_text("")
     assert [trace.pid for trace in read_folder(tmp_path)] == [2, 3, 1]
+
+
+@pytest.mark.timeout(20)
+def test_what_is_no_regular_file_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "1-1.probe")
+    (tmp_path / "2-2.probe").symlink_to("/dev/zero")
+    assert read_folder(tmp_path) == []
