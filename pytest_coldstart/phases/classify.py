@@ -57,7 +57,9 @@ class Classifier:
         self._open = self._by_root.pop("", [])
         self._processes = processes
         self._found: dict[tuple[str, str], tuple[Rule, ...]] = {}
-        self._marks: dict[tuple[tuple[Frame, ...], str], Mark] = {}
+        #: By the stack's address: hashing all frames of each would cost more than to classify them. The stack is kept, so
+        #: that its address stays its own.
+        self._marks: dict[tuple[int, str], tuple[tuple[Frame, ...], Mark]] = {}
 
     def process(self, name: str) -> ProcessRule | None:
         """The rule for a process of that name, if there is one."""
@@ -65,11 +67,11 @@ class Classifier:
 
     def mark(self, stack: tuple[Frame, ...], importing: str = "") -> Mark:
         """What a thread with this stack, outermost frame first, was doing."""
-        key = (stack, importing)
+        key = (id(stack), importing)
         found = self._marks.get(key)
         if found is None:
-            found = self._marks[key] = self._classified(stack, importing)
-        return found
+            found = self._marks[key] = (stack, self._classified(stack, importing))
+        return found[1]
 
     def rules_of(self, frame: Frame) -> tuple[Rule, ...]:
         """All rules that match the frame, the one that wins first; ``leaf`` is not looked at."""

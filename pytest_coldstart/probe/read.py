@@ -20,6 +20,7 @@ class _State:
 
     frames: dict[int, Frame] = field(default_factory=dict)
     stacks: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    known: dict[tuple[int, ...], tuple[Frame, ...]] = field(default_factory=dict)
     trace: ProcessTrace | None = None
     #: Of records that could not be written: how many, and the system's words.
     lost: int = 0
@@ -95,6 +96,8 @@ def _take(state: _State, fields: list[str]) -> None:
     elif kind == "S":
         _sample(state, trace, fields)
     elif kind == "F":
+        if int(fields[1]) in state.frames:
+            state.known.clear()  # its number has come to mean another frame
         state.frames[int(fields[1])] = Frame(_plain(fields[2]), _plain(fields[3]), _plain(fields[4]))
     elif kind == "E":
         trace.last = _seconds(fields[1])
@@ -126,6 +129,7 @@ def _lost(state: _State, trace: ProcessTrace, fields: list[str]) -> None:
             trace.samples.append(Sample(since, thread, ()))
     state.stacks.clear()
     state.frames.clear()
+    state.known.clear()
 
 
 def _sample(state: _State, trace: ProcessTrace, fields: list[str]) -> None:
@@ -136,7 +140,10 @@ def _sample(state: _State, trace: ProcessTrace, fields: list[str]) -> None:
         state.stacks.pop(thread, None)
         raise ValueError("what it keeps was lost")
     numbers = last[:keep] + tuple(int(number) for number in fields[5].split(",") if number)
-    stack = tuple(state.frames[number] for number in numbers)
+    # One object for equal stacks, which is also how they are told to be equal later.
+    stack = state.known.get(numbers)
+    if stack is None:
+        stack = state.known[numbers] = tuple(state.frames[number] for number in numbers)
     importing = _plain(fields[6])
     state.stacks[thread] = numbers
     trace.last = when
