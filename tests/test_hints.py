@@ -398,3 +398,15 @@ def test_every_advice_is_asked_for_and_every_rule_is_in_the_docs() -> None:
     assert {name for name in names if f"| `{name}` |" not in text} == set()
     source = "".join(file.read_text("utf-8") for file in (DOCS.parents[1] / "pytest_coldstart/hints").glob("*.py"))
     assert {topic for topic in SETTINGS if source.count(f'"{topic}"') < 2} == set()
+
+
+def test_a_rule_that_breaks_costs_its_own_hint_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = boot(("imports", 40.0, "APIServer", "torch"), processes=(FRONT,))
+    expected = rules(record)
+    assert "imports" in expected
+
+    def breaks(view: object) -> Hint | None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("pytest_coldstart.hints.RULES", (breaks, *RULES))
+    assert rules(record) == expected
