@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pytest_coldstart.attribution import Attribution
+from pytest_coldstart.memory import Memory
 from pytest_coldstart.process import Ended
 from pytest_coldstart.record import INSTANTS, BootRecord, Stop
 
@@ -50,6 +51,7 @@ def record_of(boot: Boot) -> BootRecord:
         poll_delay=readiness.poll_delay if readiness else None,
         phases=phases,
         attribution=attribution,
+        memory=boot.footprint.memory(boot, phases, attribution.processes) if boot.footprint else Memory(),
         requests=tuple(boot.requests),
         evidence=boot.evidence,
         usage=boot.usage,

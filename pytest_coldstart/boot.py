@@ -26,6 +26,7 @@ from pytest_coldstart.coldness import TIERS, Coldness, TierContradicted
 from pytest_coldstart.engines.base import LaunchSpec
 from pytest_coldstart.errors import BootFailed, HarnessFault
 from pytest_coldstart.exchange import Exchange
+from pytest_coldstart.footprint import Footprint
 from pytest_coldstart.hints import hints
 from pytest_coldstart.insight import Insight
 from pytest_coldstart.launch import launch_of
@@ -81,6 +82,7 @@ class Boot:
         self.exchange: Exchange | None = None
         self.scraper: TTFTScraper | None = None
         self.insight: Insight | None = None
+        self.footprint: Footprint | None = None
         self.origin = 0.0
         self._created = time.monotonic()
         #: Seconds from the start at which it was known to have failed.
@@ -111,6 +113,9 @@ class Boot:
             self._first_request()
             self._confirm()
             self._in_thread(self._warm, "the warm-up and the timed requests")
+            assert self.watch is not None
+            self.watch.timed = False
+            self._in_thread(self._fill, "the burst of requests")
         except (BootFailed, RequestFailed) as error:
             try:
                 self._fail(error)
@@ -138,6 +143,7 @@ class Boot:
         self.shared_memory = SharedMemory.now()
         self.coldness.prepare()
         self.insight = Insight(plan, self.boot_id)
+        self.footprint = Footprint(plan, spec, self.log_path, self.insight.folder, self.insight.mode)
         launch = launch_of(plan, spec, roots, self.boot_id, self.log_path, self.insight)
         self.redactor.learn(launch.argv)
         self.command = self.redactor.command(launch.argv)
@@ -159,6 +165,8 @@ class Boot:
             self._contradict()
         self.observer = proc.TreeObserver(tree.supervisor_pid, mask=self.redactor.command)
         self._note_host()
+        assert self.footprint is not None
+        self.footprint.before(lambda: set(proc.tree(tree.supervisor_pid)))
         tree.start()
         assert tree.start_time is not None
         self._before_start = tree.start_time - self._created
@@ -194,6 +202,8 @@ class Boot:
         self.watch = Watch(
             plan, tree, self.exchange, observer, port.number, self.instants, self._tell, origin, deadlines, mask
         )
+        if self.footprint:
+            self.footprint.begin(origin)
         self.readiness.start()
 
     def _wake(self) -> None:
@@ -251,6 +261,12 @@ class Boot:
         assert self.exchange is not None
         self.exchange.warm(self.instants.__setitem__)
 
+    def _fill(self) -> None:
+        """Fill the engine's memory with a burst, and read it."""
+        assert self.client is not None
+        assert self.footprint is not None
+        self.footprint.fill(self.client.another, self.requests, self.client.now)
+
     def _in_thread(self, work: Callable[[], None], awaited: str) -> None:
         """Run *work* on a thread and watch the boot meanwhile; the thread's error is raised here."""
         assert self.watch is not None
@@ -272,6 +288,8 @@ class Boot:
         except BaseException:
             if self.exchange:
                 self.exchange.abort()
+            if self.footprint:
+                self.footprint.abort()
             thread.join(2)
             raise
         thread.join()
@@ -346,6 +364,8 @@ class Boot:
             self.observer.close()
         if self.insight:
             self.insight.close()
+        if self.footprint:
+            self.footprint.close()
         if self.port:
             self.port.release()
 
@@ -363,6 +383,8 @@ class Boot:
             self.insight.scrape(self.port.number)
         try:
             ended = self.tree.stop()
+            if self.footprint:
+                self.footprint.stopped()
         except SupervisorLost as error:
             self._release()
             raise HarnessFault(str(error)) from error

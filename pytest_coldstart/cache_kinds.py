@@ -49,11 +49,13 @@ KINDS: Mapping[str, Patterns] = {
     "tvm_ffi": _SHARED_OBJECTS,
     "sglang": (*_TRITON, *_INDUCTOR),
     "deep_gemm": _SHARED_OBJECTS,
+    "engines": (("*.engine", "engines"),),
+    "gemm_tune": (("*", "tuning results"),),
     "cuda": (("index", "files"), ("*/index", "files"), ("*", "entries")),
 }
 
 #: Kinds that a compiler made: what a boot compiled again when they grow.
-COMPILED = frozenset({"kernels", "launchers", "graphs", "AOT graphs", "AOT models", "modules", "entries"})
+COMPILED = frozenset({"kernels", "launchers", "graphs", "AOT graphs", "AOT models", "engines", "modules", "entries"})
 
 FILES = "files"
 

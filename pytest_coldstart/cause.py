@@ -26,6 +26,9 @@ _RAISED_THERE = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?::\s.*)?$")
 _TRACEBACK = "Traceback (most recent call last):"
 #: argparse and llama.cpp say what is wrong after ``error:``, C++ after ``what():``.
 _SAID = re.compile(r"^(?:(?:[\w./ -]+: )?error: \S.*|what\(\):\s+\S.*)$")
+#: Triton of one model, in one line with ``\\n`` in it; its last words are that no model could be loaded.
+_TRITON = re.compile(r"^E\d{4} \S+ \d+ model_lifecycle\.cc:\d+\] \"(failed to load '.+?)(?:\\n.*)?\"?$")
+_TRITON_GAVE_UP = re.compile(r"^error: creating server: .*failed to load all models$")
 #: click says it after ``Error:`` below its usage, and typer in a box; both words occur elsewhere too.
 _CLICK = re.compile(r"^(?:Error: \S.*|╭─ Error ─+╮)$")
 _USAGE_NEAR = 10
@@ -128,7 +131,9 @@ def _said(lines: Sequence[_Line]) -> Iterator[str]:
             if not ignored and not _POINTERS.search(text) and not _CONSEQUENCES.match(text):
                 yield _with_table(_continued(text, lines[number + 1 :]), lines[:number])
             ignored = inside = False
-        elif _SAID.match(text):
+        elif triton := _TRITON.match(text):
+            yield triton[1]
+        elif _SAID.match(text) and not _TRITON_GAVE_UP.match(text):
             yield text
         elif _CLICK.match(text) and any("sage:" in item.text for item in lines[max(0, number - _USAGE_NEAR) : number]):
             yield text if text.startswith("Error") else _boxed(lines[number + 1 :])

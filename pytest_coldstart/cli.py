@@ -1,4 +1,5 @@
-"""The command ``coldstart``: doctor, init, ingest, export, show, dashboard, make-model, env."""
+"""The command ``coldstart``: doctor, init, ingest, export, show, gate, bisect, history, ack, prune,
+dashboard, make-model, env."""
 
 from __future__ import annotations
 
@@ -8,20 +9,31 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from pytest_coldstart import __version__, show
+from pytest_coldstart import __version__, prune, show
 from pytest_coldstart.environments import command as env
+from pytest_coldstart.gate import bisect
+from pytest_coldstart.gate import command as gate
+from pytest_coldstart.history import command as history
 from pytest_coldstart.random_model import command as make_model
+
+#: Commands that hand what follows ``--`` to pytest.
+_HANDS_ON = ("gate", "bisect")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one sub-command; returns 0, 1 for a named problem, 2 for a wrong model or environment, 4 for wrong usage."""
+    """Run one sub-command; returns 0, 1 for a named problem, 2 for a wrong model or environment, 4 for wrong usage.
+
+    ``gate`` and ``bisect`` have their own: see docs/gate.md.
+    """
     from pytest_coldstart.store.errors import StoreError
 
     parser = _parser()
+    words, rest = _parted(sys.argv[1:] if argv is None else list(argv))
     try:
-        arguments = parser.parse_args(argv)
+        arguments = parser.parse_args(words, argparse.Namespace(rest=rest))
     except SystemExit as stop:
-        return 0 if stop.code == 0 else 4
+        wrong = bisect.STOP if words[:1] == ["bisect"] else 4  # git would take 4 for a bad commit
+        return wrong if stop.code else 0
     try:
         return int(arguments.run(arguments))
     except StoreError as error:
@@ -29,6 +41,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     except BrokenPipeError:
         return 0
+
+
+def _parted(words: list[str]) -> tuple[list[str], list[str]]:
+    """The words up to ``--``, and those after it, where the command hands them on."""
+    if "--" not in words or words[0] not in _HANDS_ON:
+        return words, []
+    at = words.index("--")
+    return words[:at], words[at + 1 :]
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -48,7 +68,13 @@ def _parser() -> argparse.ArgumentParser:
     init.set_defaults(run=_init)
 
     ingest = commands.add_parser("ingest", parents=[store], help="merge run files or stores into the store")
-    ingest.add_argument("files", nargs="*", type=Path, metavar="FILE", help="default: the run files of the store")
+    ingest.add_argument(
+        "files",
+        nargs="*",
+        type=Path,
+        metavar="FILE|DIR",
+        help="a folder: every run file in it (default: the store's own)",
+    )
     ingest.set_defaults(run=_ingest)
 
     export = commands.add_parser("export", parents=[store], help="print or write what the store holds")
@@ -58,6 +84,10 @@ def _parser() -> argparse.ArgumentParser:
     export.set_defaults(run=_export)
 
     show.add(commands, store)
+    gate.add(commands, store)
+    bisect.add(commands, store)
+    history.add(commands, store)
+    prune.add(commands, store)
 
     dashboard = commands.add_parser("dashboard", help="show the store in a browser, read-only")
     dashboard.add_argument("--store", type=Path, metavar="DIR", help="default: COLDSTART_STORE, or .coldstart")

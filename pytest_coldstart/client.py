@@ -109,6 +109,13 @@ class Dialect:
         silent = text == "" and finish is None and not role
         return Event(bool(text or other or silent), bool(text), finish, **counts)
 
+    def ended(self, tokens: int) -> Event | None:
+        """What the end of a whole stream says where no event said why it ends; None: an event has to.
+
+        *tokens*: how many of its events held any.
+        """
+        return None
+
 
 def digest(prompt: str) -> str:
     return hashlib.sha256(prompt.encode()).hexdigest()[:16]
@@ -130,9 +137,15 @@ class Client:
         self.origin = origin
         self.clock = clock
         self._socket: socket.socket | None = None
+        #: Events with a token that the latest request has brought so far; may be read from another thread.
+        self.token_events = 0
 
     def now(self) -> float:
         return self.clock() - self.origin
+
+    def another(self) -> Client:
+        """A client of the same engine, for a request at the same time."""
+        return Client(self.host, self.port, self.model, self.dialect, self.origin, self.clock)
 
     def complete(
         self,
@@ -150,6 +163,7 @@ class Client:
         :raises RequestFailed: any other end.
         """
         body = json.dumps(self.dialect.body(self.model, prompt, max_tokens)).encode()
+        self.token_events = 0
         request = Request(kind, index, sent=self.now(), prompt_digest=digest(prompt))
         connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout)
         try:
@@ -196,7 +210,7 @@ class Client:
             if not start:
                 raise RequestFailed("empty", "HTTP 200 with an empty body where a stream of events was asked for")
             raise RequestFailed("not_sse", f"the answer is not an event stream but {content_type}: {start!r}")
-        events = 0
+        events = tokens = 0
         first_token = first_text = None
         finish: str | None = None
         counts: dict[str, int] = {}
@@ -208,6 +222,8 @@ class Client:
                 break
             event = self._parse(data)
             events += 1
+            tokens += event.token
+            self.token_events = tokens
             if event.token and first_token is None:
                 first_token = stamp
                 note("first_token", stamp)
@@ -221,6 +237,10 @@ class Client:
                     counts[name] = value
         if not events:
             raise RequestFailed("empty", "the event stream ended without an event")
+        if not done and finish is None and _is_whole(response) and (end := self.dialect.ended(tokens)):
+            finish = end.finish_reason
+            if end.completion_tokens is not None:
+                counts["completion_tokens"] = end.completion_tokens
         if not done and finish is None:
             raise RequestFailed("broken", f"the event stream ended after {events} events without a finish reason")
         return replace(
@@ -263,6 +283,11 @@ class Client:
         if tokens is not None and tokens != max_tokens:
             raise RequestFailed("short", f"{tokens} tokens came where {max_tokens} were asked for")
         return request
+
+
+def _is_whole(response: http.client.HTTPResponse) -> bool:
+    """Whether the last chunk came: lines end alike after it and where the connection broke between two chunks."""
+    return response.chunked and response.chunk_left is None
 
 
 def _ignore(name: str, instant: float) -> None:

@@ -172,8 +172,26 @@ def load_throughput(record: BootRecord) -> Value:
     return Value(record.evidence.weight_bytes / token, "proc")
 
 
-def fragmentation(record: BootRecord) -> Value:
-    return Value(None, None, "this version has no source for memory fragmentation")
+def shape_ttft_max(record: BootRecord) -> Value:
+    return _worst_shape(record, (0,), lambda first: first)
+
+
+def shape_penalty(record: BootRecord) -> Value:
+    return _worst_shape(record, (0, 1), lambda first, second: first - second)
+
+
+def _worst_shape(record: BootRecord, which: tuple[int, ...], of: Callable[..., float]) -> Value:
+    """The largest over the prompt lengths. Of each came two requests, one after the other: 2 k and 2 k + 1."""
+    found = {item.index: item.ttft for item in record.requests if item.kind == "shape"}
+    if not found:
+        return Value(None, None, "no requests of other prompt lengths were sent")
+    values = []
+    for index in range(0, max(found) + 1, 2):
+        times = [found.get(index + number) for number in which]
+        if any(time is None for time in times):
+            return Value(None, None, f"a request of prompt length {index // 2 + 1} gave no token, or was not sent")
+        values.append(of(*times))
+    return Value(max(values), "client")
 
 
 def phase_seconds(phases: Iterable[Phase]) -> dict[str, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import platform
 import socket
@@ -14,6 +15,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from pytest_coldstart.observe.nvml import NVML
 from pytest_coldstart.redact import Redactor
 
 _LIBRARIES = ("pytest", "pytest-coldstart", "duckdb", "pytest-xdist", "pytest-benchmark")
@@ -57,6 +59,7 @@ def collect(root: Path, argv: list[str]) -> dict[str, Any]:
         "hardware_class": hardware_class(cpu, cores, memory, gpus),
         **git_state(root),
         "ci": ci_ids(os.environ),
+        "gate": gate_place(os.environ),
         "versions": {"python": platform.python_version(), **library_versions()},
         "command": list(redactor.command(argv)),
     }
@@ -107,7 +110,8 @@ def steal_fraction() -> float | None:
 
 def gpu_names() -> list[str]:
     """Names of the NVIDIA GPUs that NVML shows; empty where there are none or no NVML."""
-    return _with_nvml(lambda nvml: [_gpu_name(nvml, i) for i in range(nvml.nvmlDeviceGetCount())]) or []
+    with NVML() as nvml:
+        return [device.name for device in nvml.devices() if device.name]
 
 
 def has_gpu() -> bool:
@@ -115,31 +119,15 @@ def has_gpu() -> bool:
     return bool(gpu_names()) or any(Path("/proc/driver/nvidia/gpus").glob("*"))
 
 
+def can_open_gpu(amd: bool) -> bool:
+    """Whether a process of ours could use an NVIDIA GPU, with *amd* also one of AMD's, whatever NVML says."""
+    files = [*Path("/dev").glob("nvidia[0-9]*"), *([Path("/dev/kfd")] if amd else [])]
+    return any(os.access(file, os.R_OK | os.W_OK) for file in files)
+
+
 def gpu_driver() -> str | None:
-    found = _with_nvml(lambda nvml: nvml.nvmlSystemGetDriverVersion())
-    return found.decode() if isinstance(found, bytes) else found
-
-
-def _gpu_name(nvml: Any, index: int) -> str:
-    name = nvml.nvmlDeviceGetName(nvml.nvmlDeviceGetHandleByIndex(index))
-    return name.decode() if isinstance(name, bytes) else str(name)
-
-
-def _with_nvml(ask: Any) -> Any:
-    try:
-        import pynvml  # type: ignore[import-not-found,import-untyped,unused-ignore]
-    except ImportError:
-        return None
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return None
-    try:
-        return ask(pynvml)
-    except pynvml.NVMLError:
-        return None
-    finally:
-        pynvml.nvmlShutdown()
+    with NVML() as nvml:
+        return nvml.driver()
 
 
 def git_state(root: Path) -> dict[str, Any]:
@@ -175,6 +163,20 @@ def ci_ids(environ: Mapping[str, str]) -> dict[str, str]:
         if environ.get(flag):
             return {"system": flag, **{name: environ[name] for name in names if name in environ}}
     return {}
+
+
+def gate_place(environ: Mapping[str, str]) -> dict[str, Any] | None:
+    """Which boot of which gate this run is: gate, side, block, position. None where it is of none or that cannot be read."""
+    try:
+        found = json.loads(environ.get("COLDSTART_GATE", ""))
+        return {
+            "gate": str(found["gate"]),
+            "side": str(found["side"]),
+            "block": int(found["block"]),
+            "position": int(found["position"]),
+        }
+    except (ValueError, TypeError, KeyError, IndexError, OverflowError):
+        return None
 
 
 def is_linux() -> bool:

@@ -20,6 +20,7 @@ class Hooks:
         self.session = session
         self.notes: list[str] = []
         self.estimate = ""
+        self.compared: list[str] = []
 
     def pytest_report_header(self) -> list[str]:
         return self.session.header()
@@ -81,6 +82,10 @@ class Hooks:
         self.notes = self.session.close(int(exitstatus))
         judged = any(row["status"] == "judged" for row in self.session.outcomes)
         collect_only = session.config.getoption("collectonly")
+        if judged and self.session.baseline is not None:
+            self.compared, worse = self.session.baseline.result(self.session.home, self.session.run_id)
+            if worse and exitstatus == pytest.ExitCode.OK:
+                session.exitstatus = pytest.ExitCode.TESTS_FAILED
         if judged or collect_only or self.session.is_worker:
             return
         if exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
@@ -92,6 +97,10 @@ class Hooks:
             terminalreporter.write_line(self.estimate)
             return
         terminal.summary(terminalreporter, self.session.outcomes, self.notes, self.session.begun)
+        if self.compared:
+            terminalreporter.section(f"compared with {self.session.settings.baseline}")
+            for line in self.compared:
+                terminalreporter.write_line(line)
 
 
 def end_on_sigterm() -> None:

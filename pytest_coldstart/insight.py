@@ -21,7 +21,6 @@ from pytest_coldstart.phases.classify import classify_sample
 from pytest_coldstart.phases.rules import ALL_RULES
 from pytest_coldstart.phases.trace import ProcessTrace
 from pytest_coldstart.plan import Plan
-from pytest_coldstart.ports import HOST
 from pytest_coldstart.probe.read import read_folder
 from pytest_coldstart.record import BootRecord, Phase
 
@@ -92,7 +91,7 @@ class Insight:
         if not path or self._metrics:
             return
         try:
-            text = fetch(HOST, port, path, _METRICS_TIMEOUT)
+            text = fetch(self.plan.engine.metrics_host, port, path, _METRICS_TIMEOUT)
             self._metrics = read_startup(text, self._family()) if text else ()
         except Exception as error:  # the engine still has to be stopped
             self.missing.append(f"its metrics could not be read: {type(error).__name__}: {error}")

@@ -11,12 +11,13 @@ import pytest
 
 from pytest_coldstart.coldness import TierContradicted, TierRefused
 from pytest_coldstart.collect import param_of
+from pytest_coldstart.devices import DeviceBusy, DevicesMissing
 from pytest_coldstart.errors import HarnessFault
 from pytest_coldstart.handle import ColdBoot
 from pytest_coldstart.markers import MarkerError, slo_levels
 from pytest_coldstart.metrics import METRICS
 from pytest_coldstart.plan import Plan
-from pytest_coldstart.report import explain, junit, path
+from pytest_coldstart.report import capacity, explain, junit, memory, path
 from pytest_coldstart.session import Session
 from pytest_coldstart.slo import Bound, Verdict
 from pytest_coldstart.store.errors import StoreError
@@ -36,15 +37,20 @@ def booted(session: Session, node: pytest.Item | pytest.Module, plan: Plan) -> I
     nodeid = f"{node.nodeid}[{plan.cell_id}]" if shared else node.nodeid
     declared = plan.cell.digest
     # A suite may have overridden the plan: the cell is what is really booted.
-    shape = {"count": plan.requests, "words": list(plan.prompt_words)}
+    shape = {**plan.cell.requests, "count": plan.requests, "words": list(plan.prompt_words)}
     plan = replace(plan, nodeid=nodeid, cell=replace(plan.cell, requests=shape, warmup=plan.warmup.spec()))
     bounds = [] if shared else _bounds(session, node, plan)
     rounds = session.rounds(plan)
     boot = ColdBoot(rounds, bounds)
+    missing = ""
     try:
         rounds.run()
-    except (TierContradicted, TierRefused, HarnessFault, StoreError) as error:
+    except DevicesMissing as error:
+        missing = str(error)
+    except (TierContradicted, TierRefused, DeviceBusy, HarnessFault, StoreError) as error:
         raise pytest.fail.Exception(_fault(error), pytrace=False) from None
+    if missing:
+        session.refuse(plan.engine, missing, "run it on a host that has them, or ask for fewer")
     if shared:
         session.shared[(node.nodeid, declared)] = boot
     else:
@@ -97,6 +103,7 @@ def _fault(error: Exception) -> str:
     for kind, words in (
         (TierContradicted, "the evidence contradicts the tier"),
         (TierRefused, "the tier was refused"),
+        (DeviceBusy, "a GPU is not idle"),
         (StoreError, "the boot could not be stored"),
     ):
         if isinstance(error, kind):
@@ -193,7 +200,7 @@ def _conclude(session: Session, item: pytest.Item, boot: ColdBoot, raising: bool
     elif broken:
         text = explain.broken_slo(verdicts, boot.records, session.here(item), options)
     boot.judged = True
-    item.stash[OUTCOME] = _outcome(item, boot, verdicts)
+    item.stash[OUTCOME] = _outcome(session, item, boot, verdicts)
     item.user_properties.extend(junit.properties(boot.records, verdicts))
     if text and raising:
         pytest.fail(text, pytrace=False)
@@ -201,7 +208,7 @@ def _conclude(session: Session, item: pytest.Item, boot: ColdBoot, raising: bool
         item.add_report_section("call", "coldstart", text)
 
 
-def _outcome(item: pytest.Item, boot: ColdBoot, verdicts: list[Verdict]) -> dict[str, Any]:
+def _outcome(session: Session, item: pytest.Item, boot: ColdBoot, verdicts: list[Verdict]) -> dict[str, Any]:
     records = boot.records
     slowest = explain.slowest_boot(records)
     drawn = boot.rounds.failed or slowest
@@ -219,6 +226,9 @@ def _outcome(item: pytest.Item, boot: ColdBoot, verdicts: list[Verdict]) -> dict
         "verdicts": [verdict.to_dict() for verdict in verdicts],
         "slowest": explain.slowest_part(slowest) if slowest else "-",
         "notes": [*explain.notes(records), *path.source_notes(records)],
+        "memory": memory.cell_line(records),
+        # A live boot is not kept yet; one that is counts once.
+        "capacity": [*session.capacities.get(boot.cell.base_digest, ()), *capacity.readings(records)],
         **(path.of_cell(drawn) if drawn else {}),
     }
 

@@ -24,6 +24,7 @@ def launch_of(
         extra.update(root.env)
     extra.update(plan.cell.env)
     extra.update(plan.engine.environment(spec))
+    extra.update(plan.gpu_environ)
     words, tracing = insight.tracing(spec)
     argv = [*plan.engine.command(spec), *words]
     extra.update(tracing)

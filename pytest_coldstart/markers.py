@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from pytest_coldstart.burst import spec_from
 from pytest_coldstart.cell import Container
 from pytest_coldstart.coldness import TIERS
 from pytest_coldstart.slo import Bound, SLOError, parse_bound
@@ -37,6 +38,8 @@ class ColdstartMark:
     port: int | None = None
     requests: int = 11
     prompt_words: Sequence[int] = (32,)
+    burst: Any = None
+    gpus: int | None = None
 
 
 def coldstart_mark(item: pytest.Function | pytest.Item) -> ColdstartMark | None:
@@ -80,6 +83,14 @@ def _check(arguments: dict[str, Any]) -> None:
             continue
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             raise MarkerError(f"{name}={value!r} is not a whole number from {least}")
+    gpus = arguments.get("gpus")
+    if gpus is not None and (not isinstance(gpus, int) or isinstance(gpus, bool) or gpus < 0):
+        raise MarkerError(f"gpus={gpus!r} is not a number of GPUs, a whole number from 0")
+    if arguments.get("burst") is not None:
+        try:
+            spec_from(arguments["burst"])
+        except ValueError as error:
+            raise MarkerError(str(error)) from None
     port = arguments.get("port")
     if port is not None and (not isinstance(port, int) or isinstance(port, bool) or not 0 < port < 65536):
         raise MarkerError(f"port={port!r} is not a port number, 1 to 65535")

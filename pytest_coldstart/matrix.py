@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
+from pytest_coldstart.burst import spec_from
 from pytest_coldstart.cell import Cell
 from pytest_coldstart.coldness import TIERS
 from pytest_coldstart.engines.base import Engine, EngineError
@@ -159,13 +160,21 @@ def _cell(
         python=own_python or (None if command else python),
         command=command,
         warmup=warmup.spec(),
-        requests={"count": mark.requests, "words": list(mark.prompt_words)},
+        requests=_requests(mark),
         container=mark.container,
         labels=labels,
     )
     engine.check(cell)
     marks = tuple(mark for point in row.values() for mark in point.marks)
     return MatrixCell(cell, _id(row, order), warmup, marks)
+
+
+def _requests(mark: ColdstartMark) -> dict[str, Any]:
+    """How the requests of a cell are shaped. A burst that a suite names decides numbers, so it is identity too."""
+    shape: dict[str, Any] = {"count": mark.requests, "words": list(mark.prompt_words)}
+    if mark.burst is not None and (spec := spec_from(mark.burst)) is not None:
+        shape["burst"] = spec.digest
+    return shape
 
 
 def _text(value: Any) -> str | None:

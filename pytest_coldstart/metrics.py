@@ -5,10 +5,8 @@ Tables, bounds, SQL and docs/metrics.md are all made from these declarations.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
 from pytest_coldstart.attribution import PHASES
+from pytest_coldstart.counter_metrics import COUNTER_METRICS, REFERENCE_METRICS
 from pytest_coldstart.derive import (
     MAY_HIDE,
     NO_STOP,
@@ -16,7 +14,6 @@ from pytest_coldstart.derive import (
     attributed,
     engine_ttft,
     first_ttft,
-    fragmentation,
     gap,
     given,
     instant,
@@ -28,58 +25,38 @@ from pytest_coldstart.derive import (
     phase,
     readiness_lie,
     ready_gap,
+    shape_penalty,
+    shape_ttft_max,
     skewness,
     ttft_difference,
     used,
     warm_first_token,
 )
+from pytest_coldstart.memory_metrics import MEMORY_METRICS
+from pytest_coldstart.metric import Metric, MetricRegistry
 from pytest_coldstart.record import BootRecord, Value
-
-
-@dataclass(frozen=True)
-class Metric:
-    """One named number of a boot.
-
-    ``unit`` is a family of :mod:`pytest_coldstart.units`; ``better`` is lower or higher.
-    ``derive`` takes a boot that did not fail. ``after_stop`` marks what is known only once
-    the process tree is gone.
-    """
-
-    name: str
-    unit: str
-    help: str
-    derive: Callable[[BootRecord], Value]
-    source: str = "client"
-    better: str = "lower"
-    sql_type: str = "DOUBLE"
-    after_stop: bool = False
-
-
-class MetricRegistry(dict[str, Metric]):
-    """Metrics by name; a name is declared once."""
-
-    def add(self, metric: Metric) -> None:
-        if metric.name in self and self[metric.name] != metric:
-            raise ValueError(f"metric {metric.name!r} is declared twice")
-        if metric.better not in ("lower", "higher"):
-            raise ValueError(f"metric {metric.name!r}: better must be 'lower' or 'higher'")
-        self[metric.name] = metric
-
 
 METRICS = MetricRegistry()
 
 
 def measure(record: BootRecord) -> dict[str, Value]:
-    """Every registered metric of one boot; a failed boot has none but its reason."""
-    if record.failed:
-        return {name: Value(None, None, "the boot failed") for name in METRICS}
-    return {name: _derive(metric, record) for name, metric in METRICS.items()}
+    """Every registered metric of one boot; of a failed one those alone that its stop tells, such as what it leaked."""
+    failed = Value(None, None, "the boot failed")
+    return {
+        name: failed if record.failed and not metric.after_stop else _derive(metric, record)
+        for name, metric in METRICS.items()
+    }
 
 
 def _derive(metric: Metric, record: BootRecord) -> Value:
     if metric.after_stop and "stopped" not in record.instants:
         return Value(None, None, "known only after the engine has stopped")
-    return metric.derive(record)
+    if not record.failed:
+        return metric.derive(record)
+    try:  # a boot that failed lacks much that a metric may count on
+        return metric.derive(record)
+    except Exception as error:
+        return Value(None, None, f"the boot failed, and this cannot be told of it: {type(error).__name__}")
 
 
 for _metric in (
@@ -137,6 +114,19 @@ for _metric in (
         "count",
         "Skewness g1 of the same (third standardised moment); above 0, the slow tail is the longer one.",
         over(skewness, 3),
+    ),
+    Metric(
+        "shape_ttft_max",
+        "s",
+        "Largest time to first token of the first requests of the prompt lengths that are tried after the warm-up: a "
+        "length may need shapes that the warm-up did not reach.",
+        shape_ttft_max,
+    ),
+    Metric(
+        "shape_penalty",
+        "s",
+        "Largest difference between the first and the second request of a length, by their time to first token.",
+        shape_penalty,
     ),
     Metric(
         "ready_gap",
@@ -231,6 +221,7 @@ for _metric in (
         "what the page cache served is not in it.",
         used(lambda record: record.usage.read_bytes),
         source="proc",
+        counter=True,
     ),
     Metric(
         "load_throughput",
@@ -259,19 +250,11 @@ for _metric in (
     Metric(
         "leaked_bytes",
         "B",
-        "Bytes in /dev/shm that appeared during the boot and were left after it. Unmeasured when boots run in "
+        "Bytes in /dev/shm that appeared during the boot and were left after it; what a GPU keeps is leaked_gpu_memory. Unmeasured when boots run in "
         "parallel, since they cannot be told apart.",
         given(lambda record: record.stop.leaked_bytes, "proc", "boots ran in parallel, or there is no /dev/shm"),
         source="proc",
         after_stop=True,
-    ),
-    Metric(
-        "fragmentation",
-        "fraction",
-        "The worst memory fragmentation over all parts and ranks during a burst of mixed-length requests. "
-        "Not measured yet: n/a under the default bound, unmeasured (which fails) under a bound that you name.",
-        fragmentation,
-        source="probe",
     ),
     Metric(
         "harness_time",
@@ -281,6 +264,9 @@ for _metric in (
         after_stop=True,
     ),
 ):
+    METRICS.add(_metric)
+
+for _metric in (*COUNTER_METRICS, *REFERENCE_METRICS, *MEMORY_METRICS):
     METRICS.add(_metric)
 
 #: What each phase is, for its metric's help.

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pytest_coldstart.attribution import PROBE_MODES
+from pytest_coldstart.burst import BurstSpec
 from pytest_coldstart.cell import Cell
 from pytest_coldstart.engines.base import Engine, Model
 from pytest_coldstart.warmup import Warmup
@@ -40,6 +41,21 @@ class Plan:
     observe: bool = True
     #: What runs inside the engine's Python processes: off, marks or full.
     probe: str = "full"
+    #: The requests that are held at once to measure memory, if any.
+    burst: BurstSpec | None = None
+    #: How many GPUs a boot takes; None: as many as its adapter says.
+    gpu_count: int | None = None
+    #: Seconds that a boot waits for its GPUs to be idle, and whether others may hold memory of them.
+    gpu_wait: float = 60.0
+    foreign_gpus: bool = False
+    #: Of one boot's lease: the devices that are watched, by UUID, and the variables that make the engine see them alone.
+    gpus: tuple[str, ...] = ()
+    #: Why they cannot be read, where the host has some.
+    gpu_missing: str = ""
+    #: Why the GPUs that the suite asks for could not be leased, where the host has none that is known of.
+    gpu_unleased: str = ""
+    gpu_idle: Mapping[str, int] = field(default_factory=dict)
+    gpu_environ: Mapping[str, str] = field(default_factory=dict)
     #: Whether the spans of an engine that emits OpenTelemetry traces are received.
     spans: bool = False
     cwd: Path = field(default_factory=Path.cwd)
@@ -58,7 +74,7 @@ class Plan:
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise ValueError(f"plan.{name}={value!r} is not a whole number from {least}")
-        for name in ("boot_timeout", "hang_timeout"):
+        for name in ("boot_timeout", "hang_timeout", "gpu_wait"):
             value = getattr(self, name)
             if not isinstance(value, (int, float)) or not value > 0:
                 raise ValueError(f"plan.{name}={value!r} is not a number of seconds above 0")

@@ -25,7 +25,7 @@ __all__ = [
 
 _MARKERS = (
     "coldstart(engine, model, matrix, include, exclude, tier, rounds, warmup, options, env, python, command, container, "
-    "port, requests, prompt_words): boot this engine once a round and cell; the test runs on the last boot",
+    "port, requests, prompt_words, burst, gpus): boot this engine once a round and cell; the test runs on the last boot",
     "slo(*bounds): bounds on the cell's boots, such as 'cold_start<=10s' or 'warm_first_token.p50@restart<=200ms'",
 )
 

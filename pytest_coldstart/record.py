@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pytest_coldstart.attribution import Attribution, Hint, known
+from pytest_coldstart.memory import Memory
 
 #: Version of the JSON lines. A reader refuses lines of a newer version.
-RECORD_VERSION = 3
+RECORD_VERSION = 5
 
 INSTANTS = ("start", "python", "listen", "ready", "first_token", "first_text", "first_done", "warmed", "stopped")
 
@@ -206,6 +207,7 @@ class BootRecord:
     #: The critical path: from the start to first_done (or the failure) without a gap or an overlap.
     phases: tuple[Phase, ...] = ()
     attribution: Attribution = field(default_factory=Attribution)
+    memory: Memory = field(default_factory=Memory)
     hints: tuple[Hint, ...] = ()
     requests: tuple[Request, ...] = ()
     caches: tuple[Cache, ...] = ()
@@ -213,6 +215,8 @@ class BootRecord:
     usage: Usage = Usage()
     stop: Stop = Stop()
     failure: Failure | None = None
+    #: What small fixed work took after the stop, by the names of :mod:`pytest_coldstart.workload`; empty where none was timed.
+    references: dict[str, Value] = field(default_factory=dict)
     metrics: dict[str, Value] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     model: dict[str, Any] = field(default_factory=dict)
@@ -250,8 +254,10 @@ class BootRecord:
         data["stop"] = Stop(**stop)
         data["failure"] = _failure(data["failure"]) if data.get("failure") else None
         data["attribution"] = Attribution.from_dict(data.get("attribution", {}))
+        data["memory"] = Memory.from_dict(data.get("memory", {}))
         data["hints"] = tuple(known(Hint, item) for item in data.get("hints", ()))
-        data["metrics"] = {name: known(Value, item) for name, item in data.get("metrics", {}).items()}
+        for name in ("references", "metrics"):
+            data[name] = {key: known(Value, item) for key, item in data.get(name, {}).items()}
         data["command"] = tuple(data.get("command", ()))
         return cls(**data)
 

@@ -9,12 +9,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
 from pytest_coldstart import environment
+from pytest_coldstart.burst import BurstSpec, spec_from
 from pytest_coldstart.coldness import TIERS
+from pytest_coldstart.devices import Devices
 from pytest_coldstart.engines import EngineRegistry
 from pytest_coldstart.engines.base import Engine, EngineError, Model, ModelMissing
 from pytest_coldstart.handle import ColdBoot
@@ -23,6 +25,8 @@ from pytest_coldstart.matrix import MatrixCell
 from pytest_coldstart.metrics import METRICS
 from pytest_coldstart.plan import Plan
 from pytest_coldstart.record import BootRecord
+from pytest_coldstart.reference import References
+from pytest_coldstart.report import capacity
 from pytest_coldstart.report.terminal import ProgressLines
 from pytest_coldstart.rounds import Rounds
 from pytest_coldstart.settings import Settings
@@ -30,6 +34,9 @@ from pytest_coldstart.slo import Bound, Verdict, effective
 from pytest_coldstart.store.home import Home
 from pytest_coldstart.store.runfile import RunFile
 from pytest_coldstart.warmup import WARMUPS
+
+if TYPE_CHECKING:
+    from pytest_coldstart.gate.baseline import Baseline
 
 NAME = "coldstart-session"
 
@@ -39,7 +46,17 @@ _REPEATED = (
     *_FLAGS,
     *(
         f"--coldstart-{name}"
-        for name in ("slo", "rounds", "store", "boot-timeout", "hang-timeout", "phase-deadline", "python")
+        for name in (
+            "slo",
+            "rounds",
+            "store",
+            "boot-timeout",
+            "hang-timeout",
+            "phase-deadline",
+            "python",
+            "burst",
+            "foreign-gpu",
+        )
     ),
     *("-c", "--config-file", "--rootdir", "-o", "--override-ini", "-p"),
 )
@@ -86,11 +103,17 @@ class Session:
         self.home = Home.at(settings.store)
         self.home.prepare()
         self._run_file: RunFile | None = None
+        self.devices = Devices()
+        self.references = References()
         self.progress = ProgressLines(config)
         self.boots: dict[tuple[str, str], list[BootRecord]] = {}
+        #: What the KV caches of each family of cells held, priming boots included, by the digest without the tier.
+        self.capacities: dict[str, list[dict[str, Any]]] = {}
         self.outcomes: list[dict[str, Any]] = []
         self.shared: dict[tuple[str, str], ColdBoot] = {}
         self.estimates: dict[str, float] = {}
+        #: What the run's boots are compared with at its end.
+        self.baseline: Baseline | None = None
         #: For each shared boot, the tests on it that have not run yet.
         self.users: dict[tuple[str, str], list[str]] = {}
 
@@ -112,7 +135,7 @@ class Session:
         if not reason:
             reason, enable = self._wrong_device(param.engine.device(cell))
         if reason:
-            self._refuse(param.engine, reason, enable)
+            self.refuse(param.engine, reason, enable)
         return param.engine
 
     def _wrong_device(self, device: str) -> tuple[str, str]:
@@ -126,7 +149,7 @@ class Session:
             return "its build is for CPUs, whose times say nothing of a GPU's", "--coldstart-cpu"
         return "", ""
 
-    def _refuse(self, engine: Engine, reason: str, enable: str) -> NoReturn:
+    def refuse(self, engine: Engine, reason: str, enable: str) -> NoReturn:
         """Skip, or fail where the engine is required."""
         text = f"engine {engine.name!r}: {reason}; to enable: {enable}"
         if engine.name in self.settings.require:
@@ -139,7 +162,7 @@ class Session:
         try:
             model = param.model.made()
         except ModelMissing as error:
-            self._refuse(param.engine, str(error), error.enable)
+            self.refuse(param.engine, str(error), error.enable)
         except (EngineError, OSError) as error:
             pytest.fail(f"engine {param.engine.name!r}: its model could not be made: {error}", pytrace=False)
         return Plan(
@@ -157,6 +180,10 @@ class Session:
             hang_timeout=settings.hang_timeout,
             probe=settings.probe,
             spans=settings.spans,
+            burst=self._burst(param),
+            gpu_count=mark.gpus,
+            gpu_wait=settings.gpu_wait,
+            foreign_gpus=settings.foreign_gpu == "allow",
             port=mark.port,
             parallel=settings.parallel,
             cwd=self.config.invocation_params.dir,
@@ -165,6 +192,23 @@ class Session:
             run_id=self.run_id,
             keep_logs=settings.keep_logs,
         )
+
+    def _burst(self, param: CellParam) -> BurstSpec | None:
+        """The burst of a cell: its suite's, none where that makes no sense, else the default one."""
+        mode, given = self.settings.burst, param.mark.burst
+        if mode == "off" or given is False:
+            return None
+        spec = spec_from(given) if given is not None else BurstSpec()
+        if given is not None:
+            return spec
+        cell = param.matrix.cell
+        if not {"allocator_fragmentation", "kv_fragmentation"} - set(param.engine.impossible(cell)):
+            return None  # nothing could be read of it
+        # A GPU that NVML does not show here still has an engine's allocator and KV cache on it.
+        on_gpu = param.engine.device(cell) != "cpu" and (
+            bool(self.devices.visible(os.environ)) or environment.can_open_gpu(amd=False)
+        )
+        return spec if mode == "on" or on_gpu else None
 
     def bounds(self, marker_levels: Sequence[Sequence[Bound]], tier: str) -> list[Bound]:
         settings = self.settings
@@ -185,6 +229,8 @@ class Session:
             earlier=tuple(self.boots.get((plan.nodeid, plan.cell.digest), ())),  # a copy: keep() adds to the list
             progress=lambda elapsed, awaited, line: self.progress.boot(name, elapsed, awaited, line),
             waiting=lambda seconds: self.progress.waiting(name, seconds),
+            devices=self.devices,
+            references=self.references,
         )
 
     def _check_budget(self, plan: Plan) -> None:
@@ -204,6 +250,7 @@ class Session:
         self.progress.begin()
         if record.counted:
             self.boots.setdefault((record.nodeid, record.cell_digest), []).append(record)
+        self.capacities.setdefault(record.base_digest, []).extend(capacity.readings([record]))
         self.run_file.boot(record)
         self.config.hook.pytest_coldstart_boot_finished(record=record)
 
@@ -218,6 +265,18 @@ class Session:
             header["started_at"] = self.started_at.isoformat(timespec="milliseconds")
             self._run_file = RunFile(self.home, self.run_id, self.worker, header)
         return self._run_file
+
+    def read_baseline(self) -> None:
+        """Read what the run's boots will be compared with, where that is asked for.
+
+        :raises GateError: it is unknown, empty or cannot be read, or the extra gate is missing.
+        """
+        if self.settings.baseline:
+            from pytest_coldstart.gate.baseline import Baseline  # only here: no other run needs it
+
+            here = self.config.invocation_params.dir
+            suites = [here / word.partition("::")[0] for word in self.config.args]
+            self.baseline = Baseline.of(self.settings.baseline, self.home, here, suites)
 
     # -- the end
 
@@ -255,8 +314,8 @@ class Session:
         if self._run_file is not None:
             with suppress(StoreError):
                 self._run_file.close(exit_status)
-        if self.is_worker:
-            return notes
+        if self.is_worker or environment.gate_place(os.environ):
+            return notes  # a gate merges what its children wrote
         if not any(self.home.runs.glob("*.jsonl")):
             return notes
         try:

@@ -22,6 +22,8 @@ from pytest_coldstart.slo import DEFAULTS, Bound, SLOError, parse_bound
 T = TypeVar("T")
 
 KEEP_LOGS = ("all", "failed", "none")
+BURST = ("auto", "on", "off")
+FOREIGN_GPU = ("refuse", "allow")
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,10 @@ class Settings:
     slo_default: tuple[Bound, ...]
     probe: str
     spans: bool
+    burst: str
+    gpu_wait: float
+    foreign_gpu: str
+    baseline: str | None
     keep_logs: str
     parallel: bool
     allow_empty: bool
@@ -76,6 +82,10 @@ class Settings:
             slo_default=tuple(parse_bound(text, "default", TIERS) for text in DEFAULTS),
             probe=reader.one("probe", lambda text: _one_of(text, PROBE_MODES)),
             spans=_spans(reader),
+            burst=reader.one("burst", lambda text: _one_of(text, BURST)),
+            gpu_wait=reader.one("gpu-wait", units.parse_duration),
+            foreign_gpu=reader.one("foreign-gpu", lambda text: _one_of(text, FOREIGN_GPU)),
+            baseline=reader.optional("baseline", _given),
             keep_logs=reader.one("keep-logs", lambda text: _one_of(text, list(KEEP_LOGS))),
             parallel=reader.flag("parallel"),
             allow_empty=reader.flag("allow-empty"),
@@ -154,6 +164,12 @@ def _one_of(text: str, valid: Sequence[str]) -> str:
     if text not in valid:
         raise ValueError(f"unknown value {text!r}; valid values: {', '.join(valid)}")
     return text
+
+
+def _given(text: str) -> str:
+    if not text.strip():
+        raise ValueError("the value is empty")
+    return text.strip()
 
 
 def _count(text: str) -> int:

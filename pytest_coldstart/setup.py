@@ -26,6 +26,7 @@ def enable(config: pytest.Config) -> None:
         session = Session(config, settings, engines)
         if not session.is_worker:
             check(session.home.database)
+            session.read_baseline()
     except (EngineError, StoreError, ValueError) as error:
         raise pytest.UsageError(f"coldstart: {error}") from None
     # Before the hooks: what is registered later is called earlier, and our table comes first.

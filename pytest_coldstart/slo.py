@@ -10,13 +10,14 @@ from typing import Any
 
 from pytest_coldstart import units
 from pytest_coldstart.attribution import PHASES, UNATTRIBUTED
+from pytest_coldstart.fragmentation import PARTS
 from pytest_coldstart.metrics import METRICS, median, percentile
-from pytest_coldstart.record import BootRecord
+from pytest_coldstart.record import BootRecord, Value
 
 #: Each statistic over rounds, with the rounds it needs to be more than an interpolation.
 STATISTICS: Mapping[str, int] = {"max": 1, "min": 1, "mean": 1, "p50": 1, "p90": 10, "p95": 20, "p99": 100}
 
-DEFAULTS = ("cold_start<=10s", "warm_first_token<=500ms", "fragmentation<=5%")
+DEFAULTS = ("cold_start<=10s", "warm_first_token<=500ms", "fragmentation<=5%", "leaked_gpu_memory<=0B")
 
 #: The dot of phase.NAME belongs to the metric; any other one begins the statistic.
 _GRAMMAR = re.compile(
@@ -165,10 +166,17 @@ def judge(
     """Judge *bounds* over the counted boots of one cell.
 
     *impossible* maps each metric that cannot exist for the engine to the reason. With
-    *stopped* false, bounds on metrics that are known only after the stop are left out.
+    *stopped* false, bounds on metrics that are known only after the stop are left out. So are
+    default bounds on what only a GPU has, where no boot had one.
     """
     rounds = [record for record in records if record.counted]
-    return [_judge(bound, rounds, impossible) for bound in bounds if stopped or not METRICS[bound.metric].after_stop]
+    has_gpu = any(record.memory.gpus for record in records)
+    return [
+        _judge(bound, rounds, impossible)
+        for bound in bounds
+        if (stopped or not METRICS[bound.metric].after_stop)
+        and (bound.named or has_gpu or not METRICS[bound.metric].gpu)
+    ]
 
 
 def _judge(bound: Bound, rounds: Sequence[BootRecord], impossible: Mapping[str, str]) -> Verdict:
@@ -195,6 +203,8 @@ def _judge(bound: Bound, rounds: Sequence[BootRecord], impossible: Mapping[str, 
             continue
         measured = record.metrics.get(metric.name)
         if measured is None or measured.value is None:
+            if part := _broken_part(bound, record):
+                return verdict("fail", part.value, value_source=part.source, reason=part.reason)
             return verdict(
                 "unmeasured", reason=f"round {record.round}: {measured.reason if measured else 'not derived'}"
             )
@@ -209,6 +219,17 @@ def _judge(bound: Bound, rounds: Sequence[BootRecord], impossible: Mapping[str, 
         shown, most_shown = units.show(value, metric.unit), units.show(most, metric.unit)
         return verdict("unmeasured", reason=f"{shown} was seen; with what is unattributed it may be {most_shown}")
     return verdict("pass" if bound.holds(value) else "fail", value, value_source=source)
+
+
+def _broken_part(bound: Bound, record: BootRecord) -> Value | None:
+    """The part of a whole that breaks *bound* by itself, where the whole is unmeasured since another part is."""
+    if bound.metric != "fragmentation" or bound.op != "<=":
+        return None
+    for name in PARTS:
+        part = record.metrics.get(name)
+        if part is not None and part.value is not None and not bound.holds(part.value):
+            return Value(part.value, part.source, f"round {record.round}: by {name} alone")
+    return None
 
 
 def _may_hide(bound: Bound, record: BootRecord) -> float:

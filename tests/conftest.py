@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -84,13 +85,25 @@ def assert_nothing_left(boot: Boot) -> None:
     assert eventually(lambda: not our_threads()), f"threads live on: {our_threads()}"
 
 
-MakePlan = Callable[..., Plan]
+@pytest.fixture(scope="session", autouse=True)
+def coverage_of_children() -> dict[str, str]:
+    """What has a child report its coverage. It is taken away: to start, each would load coverage, ten times a bare start."""
+    return {name: os.environ.pop(name) for name in list(os.environ) if name.startswith("COVERAGE_PROCESS_")}
 
 
 @pytest.fixture
-def make_plan(tmp_path: Path) -> MakePlan:
+def covered_children(coverage_of_children: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Children report their coverage: for tests of code that runs in no other process."""
+    for name, value in coverage_of_children.items():
+        monkeypatch.setenv(name, value)
+
+
+MakePlan = Callable[..., Plan]
+
+
+def plans_in(home: Path) -> MakePlan:
     """Builds a plan for the fake engine with short times; keyword arguments are the plan's fields."""
-    (tmp_path / "logs").mkdir()
+    (home / "logs").mkdir()
     engine = EngineRegistry().get("openai")
 
     def make(
@@ -121,9 +134,9 @@ def make_plan(tmp_path: Path) -> MakePlan:
             "requests": 2,
             "boot_timeout": 60.0,
             "hang_timeout": 60.0,
-            "cwd": tmp_path,
-            "caches": tmp_path / "caches",
-            "logs": tmp_path / "logs",
+            "cwd": home,
+            "caches": home / "caches",
+            "logs": home / "logs",
             "keep_logs": "all",
         }
         return Plan(cell, "cell", "nodeid", engine, engine.model(cell), strategy, **{**settings, **fields})
@@ -132,8 +145,13 @@ def make_plan(tmp_path: Path) -> MakePlan:
 
 
 @pytest.fixture
-def boots() -> Iterator[Callable[[Plan], Boot]]:
-    """Makes boots whose trees are killed at the test's end, whatever became of the test."""
+def make_plan(tmp_path: Path) -> MakePlan:
+    return plans_in(tmp_path)
+
+
+@contextmanager
+def ended_boots() -> Iterator[Callable[[Plan], Boot]]:
+    """Makes boots whose trees are killed at the end, whatever became of the test."""
     made: list[Boot] = []
 
     def make(plan: Plan) -> Boot:
@@ -141,10 +159,18 @@ def boots() -> Iterator[Callable[[Plan], Boot]]:
         made.append(boot)
         return boot
 
-    yield make
-    for boot in made:
-        if boot.tree is not None and boot.tree.ended is None:
-            boot.tree.kill()
+    try:
+        yield make
+    finally:
+        for boot in made:
+            if boot.tree is not None and boot.tree.ended is None:
+                boot.tree.kill()
+
+
+@pytest.fixture
+def boots() -> Iterator[Callable[[Plan], Boot]]:
+    with ended_boots() as make:
+        yield make
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ import os
 import signal
 import socketserver
 import sys
+import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -76,6 +77,10 @@ class Server(ThreadingHTTPServer):
     asleep = False
     woken_at = 0.0
     ttfts: list[float]
+    #: Requests in flight, and room for those that are answered at once.
+    present = 0
+    slots: threading.Semaphore
+    counting: threading.Lock
     noted: set[str]
 
     def note(self, event: str, once: bool = True, **more: Any) -> None:
@@ -120,7 +125,8 @@ class Handler(BaseHTTPRequestHandler):
         elif self.path == "/metrics" and not arguments.no_metrics:
             ttfts = self.server.ttfts
             lines = f"{HISTOGRAM}_sum {sum(ttfts)!r}\n{HISTOGRAM}_count {len(ttfts)}\n" if ttfts else "# none yet\n"
-            self.plain(lines)
+            running = min(self.server.present, arguments.slots)
+            self.plain(f"{lines}fake:running {running}\nfake:waiting {self.server.present - running}\n")
         elif self.path == "/is_sleeping":
             waking = time.monotonic() < self.server.woken_at + arguments.wake_wait
             self.whole(200, {"is_sleeping": self.server.asleep or waking})
@@ -132,14 +138,27 @@ class Handler(BaseHTTPRequestHandler):
         if self.path.startswith(("/sleep", "/wake_up")):
             self.sleep_or_wake()
             return
+        server = self.server
+        with server.counting:
+            server.present += 1
+        try:
+            with server.slots:
+                self.answer(json.loads(content))
+        finally:
+            with server.counting:
+                server.present -= 1
+
+    def answer(self, body: dict[str, Any]) -> None:
         begun = time.monotonic()
-        body = json.loads(content)
         fault, arguments = self.server.arguments.fault, self.server.arguments
         chat = self.path == "/v1/chat/completions"
         count = int(body["max_tokens"])
-        self.server.answered += 1
+        self.asked = len(str(body.get("prompt", "")).split()) or 7
+        with self.server.counting:
+            self.server.answered += 1
+            number = self.server.answered
         time.sleep(arguments.first_wait)
-        if self.server.answered == 1:
+        if number == 1:
             time.sleep(arguments.first_request_wait)
         if fault == "ready_too_early":
             time.sleep(max(0.0, arguments.seconds - self.age))
@@ -151,7 +170,7 @@ class Handler(BaseHTTPRequestHandler):
             time.sleep(1000)
         elif fault == "refuses_a_while" and self.age < arguments.seconds:
             self.whole(503, {"error": {"message": "still warming up"}})
-        elif fault == "http_500" or (fault == "http_500_after_first" and self.server.answered > arguments.count):
+        elif fault == "http_500" or (fault == "http_500_after_first" and number > arguments.count):
             self.whole(500, {"error": {"message": ERROR_WORDS}})
         elif fault == "empty_response":
             self.send_response(200)
@@ -233,7 +252,7 @@ class Handler(BaseHTTPRequestHandler):
                 return
         finish = "stop" if fault == "short_answer" else "length"
         self.choice({"delta": {}} if chat else {"text": ""}, finish)
-        usage = {"prompt_tokens": 7, "completion_tokens": made, "total_tokens": 7 + made}
+        usage = {"prompt_tokens": self.asked, "completion_tokens": made, "total_tokens": self.asked + made}
         self.event(json.dumps({"object": "text_completion", "choices": [], "usage": usage}))
         self.server.ttfts.append(ttft)
         self.event("[DONE]")
@@ -333,6 +352,7 @@ def main() -> None:
     parser.add_argument("--first-wait", type=float, default=0.0, help="seconds before the first token")
     parser.add_argument("--first-request-wait", type=float, default=0.0, help="the same for the first request alone")
     parser.add_argument("--wake-wait", type=float, default=0.0, help="seconds from the request to wake to awake")
+    parser.add_argument("--slots", type=int, default=64, help="requests answered at once; more wait")
     parser.add_argument("--no-metrics", action="store_true")
     parser.add_argument("--journal", type=Path, help="where it writes what it did and when")
     parser.add_argument("--seconds", type=float, default=1.0, help="how long a fault that passes lasts")
@@ -346,6 +366,7 @@ def main() -> None:
     server.arguments = arguments
     server.started = time.monotonic()
     server.ttfts, server.noted = [], set()
+    server.slots, server.counting = threading.Semaphore(arguments.slots), threading.Lock()
     if arguments.fault == "listen_and_hang":
         time.sleep(1000)
     server.serve_forever(0.05)

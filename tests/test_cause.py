@@ -55,6 +55,16 @@ TRITON = """
 [+   2.287] I1130 02:47:00.679664 20272 metrics.cc:770] "Collecting CPU metrics"
 """
 
+#: Triton 2.51, whose Python model raised at its start.
+TRITON_MODEL = r"""
+[+    0.922] I1130 16:55:45.421591 1278 pb_stub.cc:366] "Failed to initialize Python stub: RuntimeError: the weights are not where they should be\n\nAt:\n  /models/broken/1/model.py(3): initialize\n"
+[+    1.297] E1130 16:55:45.796199 1278 backend_model.cc:692] "ERROR: Failed to create instance: RuntimeError: the weights are not where they should be\n\nAt:\n  /models/broken/1/model.py(3): initialize\n"
+[+    1.297] E1130 16:55:45.796389 1278 model_lifecycle.cc:642] "failed to load 'broken' version 1: Internal: RuntimeError: the weights are not where they should be\n\nAt:\n  /models/broken/1/model.py(3): initialize\n"
+[+    1.297] I1130 16:55:45.796419 1278 model_lifecycle.cc:777] "failed to load 'broken'"
+[+    1.302] Error: Failed to initialize NVML
+[+    1.303] error: creating server: Internal - failed to load all models
+"""
+
 VLLM_CORE = """
 [+  12.001] (EngineCore pid=1) ERROR 11-30 02:42:55 [core.py:1] EngineCore failed to start.
 [+  12.001] (EngineCore pid=1) ERROR 11-30 02:42:55 [core.py:1] Traceback (most recent call last):
@@ -242,3 +252,14 @@ class TestExplained:
         assert tail[0] == "[+ 1.0] line 21"
         assert len(tail) == 30
         assert max(map(len, tail)) <= 500
+
+
+def test_triton_says_which_model_did_not_load_and_why() -> None:
+    assert said(TRITON_MODEL) == (
+        "failed to load 'broken' version 1: Internal: RuntimeError: the weights are not where they should be"
+    )
+    stub = """
+E1130 16:35:36.878795 4969 model_lifecycle.cc:642] "failed to load 'words' version 1: Not found: no stub"
+error: creating server: Internal - failed to load all models
+"""
+    assert said(stub) == "failed to load 'words' version 1: Not found: no stub"

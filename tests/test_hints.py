@@ -12,6 +12,7 @@ from pytest_coldstart.attribution import Attribution, Hint, HotFrame, Process
 from pytest_coldstart.hints import RULES, hints
 from pytest_coldstart.hints.settings import SETTINGS
 from pytest_coldstart.hints.view import View
+from pytest_coldstart.memory import Load, Memory
 from pytest_coldstart.record import BootRecord, Cache, Evidence, FileResidency, Inventory, Phase
 
 NAMES: dict[str, Any] = dict.fromkeys(("boot_id", "run_id", "nodeid", "cell_id", "cell_digest", "base_digest"), "x")
@@ -226,6 +227,26 @@ def test_resident_weights_that_come_slowly_are_held_up_by_their_loader() -> None
     hint = only(boot(("load_weights", 9.5), evidence=weights(15 * 10**9, 15 * 10**9)), "weights")
     assert hint.seconds == 9.5
     assert "come at 1.58 GB/s, 9.50 s, though they were in the page cache" in hint.text
+
+
+def test_a_load_bound_by_its_loader_is_told_what_the_slowest_reference_would_take() -> None:
+    """15 GB in 9.375 s are 1.6 GB/s; at the 6.25 GB/s of a plain read they would have taken 2.4 s."""
+    load = Load(15 * 10**9, 9.375, 6.25e9, 52e9, 63e9, "loader")
+    record = boot(("load_weights", 9.375), evidence=weights(15 * 10**9, 15 * 10**9))
+    hint = only(replace(record, memory=Memory(load=load)), "weights")
+    assert hint.seconds == pytest.approx(6.975)
+    assert (
+        "the loader itself is the limit; a parallel or streaming loader could take it from 9.38 s to 2.40 s"
+        in hint.text
+    )
+    assert "fastsafetensors" in hint.text
+
+
+@pytest.mark.parametrize("bound", ["disk", "page_cache", "pcie"])
+def test_a_load_at_the_limit_of_its_machine_is_no_hint(bound: str) -> None:
+    load = Load(15 * 10**9, 9.375, 1.6e9, 52e9, 63e9, bound)
+    record = boot(("load_weights", 9.375), evidence=weights(15 * 10**9, 15 * 10**9))
+    assert "weights" not in rules(replace(record, memory=Memory(load=load)))
 
 
 @pytest.mark.parametrize(

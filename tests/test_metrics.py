@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pytest_coldstart.attribution import PHASES, Attribution
+from pytest_coldstart.memory import GPU, Memory
 from pytest_coldstart.metrics import (
     METRICS,
     PHASE_HELP,
@@ -116,9 +117,15 @@ def test_an_endpoint_that_is_not_watched_has_no_gap() -> None:
     assert "'models'" in (found["models_gap"].reason or "")
 
 
-def test_a_failed_boot_has_no_value_but_its_reason() -> None:
-    boot = record("b", outcome="failed", failure=Failure("exit", "it died", "start"))
-    assert {(value.value, value.reason) for value in measure(boot).values()} == {(None, "the boot failed")}
+def test_a_failed_boot_has_no_value_but_its_reason_and_what_its_stop_tells() -> None:
+    gpu = GPU(0, "GPU-0", "H200", before_bytes=5, after_bytes=12)
+    boot = record("b", outcome="failed", failure=Failure("exit", "it died", "start"), memory=Memory(gpus=(gpu,)))
+    found = measure(boot)
+    stopped = {name for name, metric in METRICS.items() if metric.after_stop}
+    assert {(found[name].value, found[name].reason) for name in found if name not in stopped} == {
+        (None, "the boot failed")
+    }
+    assert found["leaked_gpu_memory"].value == 7.0
 
 
 def test_what_is_not_there_is_unmeasured_with_a_reason_and_never_zero() -> None:
@@ -134,7 +141,7 @@ def test_what_is_known_after_the_stop_is_unmeasured_before_it() -> None:
     live = record("b", instants={"start": 0.0, "first_done": 2.0})
     found = measure(live)
     assert found["cold_start"].value == 2.0
-    for name in ("stop_time", "leaked_processes", "leaked_bytes", "harness_time"):
+    for name in ("stop_time", "leaked_processes", "leaked_bytes", "leaked_gpu_memory", "harness_time"):
         assert found[name] == Value(None, None, "known only after the engine has stopped")
 
 
@@ -233,6 +240,13 @@ def test_each_metric_has_a_unit_of_a_family_a_direction_and_help() -> None:
         assert metric.help.endswith("."), metric.name
     assert [metric.name for metric in METRICS.values() if metric.better == "higher"] == [
         "load_throughput",
+        "reference_read",
+        "reference_copy",
+        "kv_capacity_tokens",
+        "prefix_cache_hit_rate",
+        "load_speed",
+        "load_read_ratio",
+        "load_copy_ratio",
         "attributed",
     ]
 

@@ -18,7 +18,7 @@ from pytest_coldstart.locks import HostLock
 from pytest_coldstart.process import Launch, SupervisorLost, Tree, exit_words, kill_tagged, read_log_tail
 from tests.conftest import carriers, eventually
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("covered_children")]
 
 MakeTree = Callable[..., Tree]
 

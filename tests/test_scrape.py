@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from pytest_coldstart.observe.scrape import Reading, TTFTScraper, parse
+from pytest_coldstart.observe.scrape import Reading, TTFTScraper, fetch, labels_of, parse, samples
 
 VLLM = "vllm:time_to_first_token_seconds"
 
@@ -63,6 +65,68 @@ class TestText:
     )
     def test_sum_and_count_over_all_label_sets(self, text: bytes, name: str, reading: Reading | None) -> None:
         assert parse(text, name) == reading
+
+    @pytest.mark.timeout(30)
+    def test_labels_take_time_as_they_are_long(self) -> None:
+        """Tried at each of its letters, a word of 60 thousand would take minutes in a text of 4 MiB."""
+        word = b"a" * 60_000
+        found = [(name, labels_of(labels), value) for name, labels, value in samples(b"x{%b} 1\n" % word * 70)]
+        assert found == [("x", {}, b"1")] * 70
+
+    @pytest.mark.timeout(30)
+    def test_label_without_end_and_line_without_end_are_left_out(self) -> None:
+        text = b'x{a="' * 10_000 + b'\nx{a="\\"\n' + b"x" * (3 << 20) + b" 1\nx 2\n"
+        assert list(samples(text)) == [("x", b"", b"2")]
+
+
+@contextmanager
+def answering(answer: bytes, repeated: bytes = b"") -> Iterator[tuple[int, threading.Event]]:
+    """A port whose one answer ends only once the event is set, where *repeated* goes on."""
+    over = threading.Event()
+
+    def serve() -> None:
+        client, _ = listener.accept()
+        with client:
+            client.recv(4096)
+            try:
+                client.sendall(answer)
+                while repeated and not over.wait(0.02):
+                    client.sendall(repeated)
+            except OSError:
+                over.wait()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield listener.getsockname()[1], over
+        finally:
+            over.set()
+            thread.join()
+
+
+class TestFetch:
+    @pytest.mark.timeout(30)
+    @pytest.mark.parametrize(
+        ("answer", "repeated"),
+        [(b"HTTP/1.1 200 OK\r\n\r\n", b"x 1\n"), (b"HTTP/1.1 200 OK\r\n", b"a: b\r\n"), (b"HTTP/1.1 200 O", b"K")],
+        ids=["body", "headers", "status"],
+    )
+    def test_answer_that_drips_is_given_up(self, answer: bytes, repeated: bytes) -> None:
+        with answering(answer, repeated) as (port, over):
+            assert fetch("127.0.0.1", port, "/metrics", timeout=0.3) is None
+            assert not over.is_set()
+
+    @pytest.mark.parametrize(
+        ("length", "sent", "whole"),
+        [(None, 4 << 20, True), (None, (4 << 20) + 1, False), (7, 7, True), (7, 6, False), (5 << 20, 5 << 20, False)],
+    )
+    def test_answer_is_whole_and_of_4_mib_at_most(self, length: int | None, sent: int, whole: bool) -> None:
+        announced = b"" if length is None else b"Content-Length: %d\r\n" % length
+        body = b"1" * sent
+        with answering(b"HTTP/1.1 200 OK\r\n%b\r\n%b" % (announced, body)) as (port, over):
+            over.set()
+            assert fetch("127.0.0.1", port, "/metrics", timeout=20.0) == (body if whole else None)
 
 
 class Server(ThreadingHTTPServer):

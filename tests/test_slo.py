@@ -9,6 +9,7 @@ import math
 import pytest
 
 from pytest_coldstart.coldness import TIERS
+from pytest_coldstart.memory import GPU, Memory
 from pytest_coldstart.record import BootRecord, Failure, Phase, Value
 from pytest_coldstart.slo import (
     DEFAULTS,
@@ -52,6 +53,7 @@ def boots(*cold_starts: float | None) -> list[BootRecord]:
         ("fragmentation<=5%", "fragmentation", "max", None, "<=", 0.05),
         ("load_throughput>=1GB/s", "load_throughput", "min", None, ">=", 1e9),
         ("load_throughput@pristine>=1GB/s", "load_throughput", "min", "pristine", ">=", 1e9),
+        ("leaked_gpu_memory<=0B", "leaked_gpu_memory", "max", None, "<=", 0.0),
         ("leaked_processes<=0", "leaked_processes", "max", None, "<=", 0.0),
         ("stop_time.mean>=0.5s", "stop_time", "mean", None, ">=", 0.5),
         ("phase.imports<=15s", "phase.imports", "max", None, "<=", 15.0),
@@ -108,6 +110,7 @@ def test_the_defaults_are_the_published_targets() -> None:
         ("cold_start", "max", 10.0),
         ("warm_first_token", "max", 0.5),
         ("fragmentation", "max", 0.05),
+        ("leaked_gpu_memory", "max", 0.0),
     ]
     assert not any(item.named for item in found)
     assert bound("cold_start<=1s", "ini").named
@@ -235,6 +238,19 @@ def test_a_metric_that_cannot_exist_is_not_applicable_by_default_and_unmeasured_
         assert (found.verdict, found.reason) == ("unmeasured", "no GPU")
 
 
+def test_a_default_bound_on_what_only_a_gpu_has_holds_where_there_is_one() -> None:
+    values = {"leaked_gpu_memory": Value(1.0, "nvml")}
+    gpu = record("b1", metrics=values, memory=Memory(gpus=(GPU(0, "GPU-1", "H200"),)))
+    unmeasured = {"leaked_gpu_memory": Value(None, None, "no GPU is visible to this boot")}
+    cpu = record("b1", metrics=unmeasured, memory=Memory(), round=1)
+    default = bound("leaked_gpu_memory<=0B", "default")
+    assert judge([default], [cpu], {}) == []
+    assert [found.verdict for found in judge([default], [gpu], {})] == ["fail"]
+    named = one("leaked_gpu_memory<=0B", [cpu], "marker")
+    assert (named.verdict, named.reason) == ("unmeasured", "round 1: no GPU is visible to this boot")
+    assert judge([default], [gpu], {}, stopped=False) == []
+
+
 def test_what_is_known_only_after_the_stop_is_left_out_before_it() -> None:
     bounds = [bound("cold_start<=10s"), bound("leaked_processes<=0")]
     assert [item.metric for item in judge(bounds, boots(1.0), {}, stopped=False)] == ["cold_start"]
@@ -279,3 +295,13 @@ def test_an_upper_bound_on_a_phase_does_not_pass_on_what_may_hide_in_unattribute
     open_ = verdict("phase.compile<=4s")
     assert (open_.verdict, open_.value) == ("unmeasured", None)
     assert open_.reason == "3.00 s was seen; with what is unattributed it may be 5.00 s"
+
+
+def test_a_part_that_breaks_the_bound_by_itself_fails_it_though_the_other_part_was_not_read() -> None:
+    parts = {"fragmentation": Value(None, None, "the allocator was not read")}
+    parts |= {"allocator_fragmentation": Value(None, None, "not read"), "kv_fragmentation": Value(0.075, "metrics")}
+    made = [record("b", round=1, metrics=parts)]
+    (verdict,) = judge([bound("fragmentation<=5%")], made, {})
+    assert (verdict.verdict, verdict.value, verdict.reason) == ("fail", 0.075, "round 1: by kv_fragmentation alone")
+    (verdict,) = judge([bound("fragmentation<=8%")], made, {})
+    assert (verdict.verdict, verdict.value) == ("unmeasured", None), "the part that is not known may break it"

@@ -22,7 +22,9 @@ from pytest_coldstart import residency
 from pytest_coldstart.cell import Cell
 from pytest_coldstart.client import Dialect
 from pytest_coldstart.engines.interpreter import large_libraries, versions_of
+from pytest_coldstart.kv import KVReader
 from pytest_coldstart.phases.rules.rule import Rule
+from pytest_coldstart.ports import HOST
 from pytest_coldstart.readiness import Endpoint
 
 #: Tiers that need nothing of the engine but a launch.
@@ -171,6 +173,8 @@ class Engine(ABC):
     )
     #: Where the engine exposes Prometheus text, if anywhere.
     metrics_path: ClassVar[str | None] = None
+    #: The address it exposes that on, where it serves on another one.
+    metrics_host: ClassVar[str] = HOST
     #: The engine's own histogram of the time to first token, seconds, if it has one there.
     ttft_histogram: ClassVar[str | None] = None
     #: Whether options that are not named above are passed to the engine as they are.
@@ -183,6 +187,8 @@ class Engine(ABC):
     is_python: ClassVar[bool] = False
     #: Which of its frames mean which phase, beside the rules that this package has.
     phase_rules: ClassVar[tuple[Rule, ...]] = ()
+    #: The option that limits how many requests run at once, if one does.
+    sequence_option: ClassVar[str] = ""
     #: What a person installs to have it.
     install: ClassVar[str] = ""
 
@@ -316,8 +322,36 @@ class Engine(ABC):
         return Dialect()
 
     def impossible(self, cell: Cell) -> dict[str, str]:
-        """Metrics that cannot exist for this engine on this device: name -> reason."""
-        return {"fragmentation": "no source of memory fragmentation for this engine yet"}
+        """Metrics that cannot exist for this engine on this device: name -> reason.
+
+        ``allocator_fragmentation`` and ``kv_fragmentation`` are the parts of ``fragmentation``: a part that is named
+        here is left out of it, and ``fragmentation`` itself cannot exist where neither part can. Metrics of GPUs need not be named where a boot has none.
+        """
+        return {
+            "fragmentation": "neither its allocator nor its KV cache can be read",
+            "allocator_fragmentation": "its allocator is not torch's",
+            "kv_fragmentation": "it does not tell how full its KV cache is",
+        }
+
+    def gpus(self, cell: Cell) -> int | None:
+        """How many GPUs a boot of the cell takes: tensor parallel times pipeline parallel size.
+
+        0 for a build for CPUs, None where it is not known: then every visible device is watched and none is assigned.
+        """
+        return {"gpu": 1, "cpu": 0}.get(self.device(cell))
+
+    def kv_reader(self, spec: LaunchSpec, log: Path) -> KVReader | None:
+        """What tells of the KV cache of one boot; None where nothing does."""
+        return None
+
+    def context_limit(self, cell: Cell) -> int | None:
+        """Most tokens of one request, prompt and answer, where an option of the cell says so."""
+        return None
+
+    def sequence_limit(self, cell: Cell) -> int | None:
+        """Most requests that run at once, where an option of the cell says so: a burst holds no more."""
+        limit = cell.options.get(self.sequence_option) if self.sequence_option else None
+        return limit if isinstance(limit, int) and limit > 0 else None
 
     def stop_grace(self, cell: Cell) -> float:
         """Seconds from SIGTERM to the leader until harsher signals."""
@@ -330,6 +364,17 @@ class ModelMissing(EngineError):
     def __init__(self, reason: str, enable: str) -> None:
         super().__init__(reason)
         self.enable = enable
+
+
+def at_least_one(cell: Cell, *names: str) -> None:
+    """Check options that count something, whether the adapter names them or passes them on.
+
+    :raises EngineError: one of them is set and is no whole number of at least 1.
+    """
+    for name in names:
+        value = cell.options.get(name)
+        if value is not None and (type(value) is not int or value < 1):
+            raise EngineError(f"engine {cell.engine!r}, option {name!r}: {value!r} is not at least 1")
 
 
 def _is_plain(value: Any) -> bool:

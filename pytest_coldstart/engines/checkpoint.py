@@ -11,6 +11,7 @@ import os
 import re
 import struct
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from pytest_coldstart.engines.base import EngineError, Model
@@ -49,6 +50,12 @@ def find(name: str, environ: Mapping[str, str], weights_needed: bool = True, rev
             "--list), the path of a folder with config.json, or OWNER/NAME of the hub"
         )
     return _of_hub(name, environ, weights_needed, revision)
+
+
+def without_weights(model: Model) -> Model:
+    """Where none are loaded, none are evicted or proved; what is served is the same."""
+    pending = model.pending
+    return replace(model, files=(), pending=(lambda: without_weights(pending())) if pending else None)
 
 
 def _random(name: str) -> Model:

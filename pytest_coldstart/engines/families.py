@@ -16,12 +16,14 @@ _WORDS = {
     "llama-server": "llamacpp",
     "transformers": "transformers",
 }
+#: Engines whose family has another name, as log patterns and rules do.
+_FAMILIES = {"tensorrt_llm": "tensorrt-llm", "turbomind": "lmdeploy"}
 
 
 def family(engine: str, command: Iterable[str]) -> str:
-    """*engine* itself; behind the generic engine ``openai`` the one that its command starts, if it tells."""
+    """*engine*'s own; behind the generic engine ``openai`` the one that its command starts, if it tells."""
     if engine != "openai":
-        return engine
+        return _FAMILIES.get(engine, engine)
     names = (PurePath(word).name for word in command)
     found = (kind for name in names for begin, kind in _WORDS.items() if name.startswith(begin))
     return next(found, engine)

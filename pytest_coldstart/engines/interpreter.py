@@ -32,11 +32,11 @@ def versions_of(python: str, distributions: Sequence[str], python_path: str | No
     """Versions in another interpreter's environment, by its metadata; None if it does not run."""
     if python == sys.executable and python_path is None:
         return _own_versions(distributions)
-    found = _ask(python, _ASK, distributions, python_path)
+    found = ask(python, _ASK, distributions, python_path)
     return dict(found) if isinstance(found, dict) else None
 
 
-def _ask(python: str, code: str, words: Sequence[str], python_path: str | None) -> Any:
+def ask(python: str, code: str, words: Sequence[str], python_path: str | None) -> Any:
     """What *code* prints as JSON in another interpreter; None where it does not run."""
     environ = {**os.environ, "PYTHONPATH": python_path} if python_path is not None else None
     try:
@@ -67,7 +67,7 @@ print(json.dumps(sorted(found)))
 @lru_cache(maxsize=64)
 def large_libraries(python: str, prefixes: Sequence[str], python_path: str | None) -> tuple[str, ...]:
     """Paths of the shared libraries of at least 1 MB there, of distributions by the beginning of their names."""
-    return tuple(_ask(python, _FIND_LIBRARIES, prefixes, python_path) or ())
+    return tuple(ask(python, _FIND_LIBRARIES, prefixes, python_path) or ())
 
 
 def console_script(python: str, name: str) -> str | None:

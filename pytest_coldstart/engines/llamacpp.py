@@ -104,6 +104,10 @@ class LlamaCpp(Engine):
         words += ["--port", str(spec.port)]
         return words + [f"{name}={_text(value)}" for name, value in sorted(options.items())]
 
+    def context_limit(self, cell: Cell) -> int | None:
+        context, slots = cell.options.get("n_ctx"), cell.options.get("n_parallel", 1)
+        return context // max(1, slots) if isinstance(context, int) and context > 0 else None
+
     def libraries(self, cell: Cell) -> list[Path]:
         if cell.python or cell.command or self._uses_binary(cell):
             return []

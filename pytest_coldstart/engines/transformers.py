@@ -94,6 +94,15 @@ class TransformersServe(Engine):
     def dialect(self, spec: LaunchSpec) -> Dialect:
         return _Dialect()
 
+    def impossible(self, cell: Cell) -> dict[str, str]:
+        found = {"kv_fragmentation": "it has no metrics, so it does not tell how full its KV cache is"}
+        if self.gpus(cell) == 0:
+            found |= dict.fromkeys(("fragmentation", "allocator_fragmentation"), "it runs on the CPU")
+        return found
+
+    def gpus(self, cell: Cell) -> int | None:
+        return 0 if str(cell.options.get("device", "")).startswith("cpu") else None
+
     def libraries(self, cell: Cell) -> list[Path]:
         return (
             []

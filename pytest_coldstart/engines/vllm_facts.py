@@ -6,18 +6,10 @@ and 0.33.0; a row holds from the first of these versions that was seen to have i
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-
-@dataclass(frozen=True)
-class Since:
-    """One fact: from *version* on, *value*."""
-
-    version: tuple[int, ...]
-    value: str
-
+from pytest_coldstart.engines.facts import Since, held, number
 
 #: Fact -> its values, oldest first.
 FACTS: Mapping[str, tuple[Since, ...]] = {
@@ -66,11 +58,4 @@ class Facts:
 
 def facts_for(version: str | None) -> Facts:
     """The facts that hold for *version*, such as ``0.25.1`` or ``0.32.0+cpu``."""
-    match = re.match(r"(\d+)\.(\d+)(?:\.(\d+))?", version or "")
-    number = tuple(int(part) for part in match.groups(default="0")) if match else None
-    return Facts(number, {name: _value(rows, number) for name, rows in FACTS.items()})
-
-
-def _value(rows: tuple[Since, ...], number: tuple[int, ...] | None) -> str:
-    held = [row.value for row in rows if number is None or row.version <= number]
-    return held[-1] if held else rows[0].value
+    return Facts(number(version), {name: held(rows, version) for name, rows in FACTS.items()})

@@ -103,6 +103,8 @@ def _build(
         )
         for name, version in requirements.provides.items():
             _provide(Path(_asked(python, _PLACE)), name, version)
+        for source, target in requirements.copies:
+            _copy(Path(_asked(python, _PLACE)), ".".join(mark["python"].split()[-1].split(".")[:2]), source, target)
         _write_mark(folder, {**mark, "whole": True})
     except BaseException as error:  # also an interrupt: half an environment is worse than none
         shutil.rmtree(folder, ignore_errors=True)
@@ -122,6 +124,14 @@ def _provide(site: Path, name: str, version: str) -> None:
     (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
     (folder / "INSTALLER").write_text("coldstart\n")
     (folder / "RECORD").write_text("".join(f"{folder.name}/{file},,\n" for file in ("METADATA", "INSTALLER", "RECORD")))
+
+
+def _copy(site: Path, version: str, source: str, target: str) -> None:
+    """Put a file of one distribution where a program looks for it."""
+    found, to = (site / name.replace("{python}", version) for name in (source, target))
+    if not found.is_file():
+        raise EnvironmentFailed(f"nothing installed brings {found}; another Python version may have it")
+    shutil.copy2(found, to)
 
 
 def _run(command: list[str], tool: str, lock: int) -> None:

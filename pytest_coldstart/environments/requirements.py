@@ -1,8 +1,9 @@
 """Requirement files: those that come with the package, a user's own, and what their comments say.
 
 A file is one that pip reads. Comments that begin with ``# coldstart:`` tell what pip cannot be told
-there: ``engine NAME`` (the engine in suites), ``no-deps`` (install only what is listed) and
-``provides NAME==VERSION`` (metadata that a program asks for, under a name that no wheel here has).
+there: ``engine NAME`` (the engine in suites), ``no-deps`` (install only what is listed),
+``provides NAME==VERSION`` (metadata that a program asks for, under a name that no wheel here has) and
+``copy FROM TO`` (two files below site-packages; ``{python}`` is the interpreter's version, such as 3.11).
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from pathlib import Path
 _HERE = Path(__file__).parent
 _WORD = re.compile(r"#\s*coldstart:\s*(\S+)\s*(.*?)\s*$")
 _PROVIDES = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)==([A-Za-z0-9][A-Za-z0-9.+!_-]*)$")
-_WORDS = ("engine NAME", "no-deps", "provides NAME==VERSION")
+_COPY = re.compile(r"([\w.{}/-]+)\s+([\w.{}/-]+)$")
+_WORDS = ("engine NAME", "no-deps", "provides NAME==VERSION", "copy FROM TO")
 
 
 class RequirementsError(ValueError):
@@ -33,11 +35,13 @@ class Requirements:
     engine: str
     no_deps: bool = False
     provides: dict[str, str] = field(default_factory=dict)
+    copies: tuple[tuple[str, str], ...] = ()
 
     @property
     def digest(self) -> str:
         """Over what is installed: not over comments, and not over where the file lies."""
         content = [*self.lines, f"no-deps {self.no_deps}", *(f"{n}=={v}" for n, v in sorted(self.provides.items()))]
+        content += [f"copy {source} {target}" for source, target in self.copies]
         return hashlib.sha256("\n".join(content).encode()).hexdigest()[:12]
 
     @property
@@ -93,23 +97,34 @@ def _read(environment: str, version: str | None, file: Path) -> Requirements:
             raise RequirementsError(f"{file}: {line!r} names another file; put all requirements into one")
     if not lines:
         raise RequirementsError(f"{file} lists no requirement")
-    engine, no_deps, provides = environment, False, {}
+    engine, no_deps, provides, copies = environment, False, {}, []
     for word, value in _said(file, text):
         if word == "engine":
             engine = value
         elif word == "no-deps":
             no_deps = True
+        elif word == "copy":
+            source, target = value.split()
+            copies.append((source, target))
         else:
             name, _, number = value.partition("==")
             provides[name] = number
-    return Requirements(environment, version, file, lines, engine, no_deps, provides)
+    return Requirements(environment, version, file, lines, engine, no_deps, provides, tuple(copies))
 
 
 def _said(file: Path, text: str) -> list[tuple[str, str]]:
     """What the file's comments tell this command."""
     said = [(match[1], match[2]) for match in map(_WORD.match, text.splitlines()) if match]
     for word, value in said:
-        valid = {"engine": bool(value), "no-deps": not value, "provides": bool(_PROVIDES.match(value))}
+        copy = bool(_COPY.match(value)) and not any(
+            name.startswith("/") or ".." in name.split("/") for name in value.split()
+        )
+        valid = {
+            "engine": bool(value),
+            "no-deps": not value,
+            "provides": bool(_PROVIDES.match(value)),
+            "copy": copy,
+        }
         if not valid.get(word, False):
             raise RequirementsError(
                 f"{file}: '# coldstart: {f'{word} {value}'.strip()}' is not one of: {', '.join(_WORDS)}"

@@ -11,6 +11,8 @@ from pytest_coldstart.cache_kinds import is_compile_cache
 from pytest_coldstart.coldness import RESIDENT_AT_LEAST, TOLD_APART
 from pytest_coldstart.hints.settings import advice
 from pytest_coldstart.hints.view import View, clipped, seconds, sums
+from pytest_coldstart.load import sentence
+from pytest_coldstart.memory import Load
 from pytest_coldstart.phases.rules import PROCESS_RULES
 from pytest_coldstart.record import Phase
 from pytest_coldstart.reuse import FILLED, GREW, HIT, IGNORED, Statement, outside, statements
@@ -102,6 +104,8 @@ def weights(view: View) -> Hint | None:
     """Weights come slower than what they come from could give them."""
     size, took = view.record.evidence.weight_bytes, view.seconds("load_weights")
     what = advice(view, "weights")
+    if size >= TOLD_APART and took and view.record.memory.load.bound_by:
+        return _against_references(view.record.memory.load, took, what)
     if size < TOLD_APART or not took or not what:
         return None
     rate, share = size / took, view.record.evidence.resident_fraction
@@ -115,6 +119,16 @@ def weights(view: View) -> Hint | None:
         return None
     text = f"{read}, where the disk gave at least {show(disk, 'B/s')} over the whole boot: {what}"
     return Hint("weights", text, took - size / disk)
+
+
+def _against_references(load: Load, took: float, what: str) -> Hint | None:
+    """The references of the machine were timed: only where none of them is the limit can another loader help."""
+    known = [speed for speed in (load.read_speed, load.copy_speed, load.link_speed) if speed]
+    if load.bound_by != "loader" or not load.weight_bytes or not known:
+        return None
+    best = load.weight_bytes / min(known)
+    text = f"{sentence(load)}; a parallel or streaming loader could take it from {show(took, 's')} to {show(best, 's')}"
+    return Hint("weights", f"{text}: {what}".removesuffix(": "), took - best)
 
 
 def _disk_rate(view: View) -> float | None:

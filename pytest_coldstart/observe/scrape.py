@@ -9,11 +9,20 @@ from __future__ import annotations
 import http.client
 import math
 import re
+import socket
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 #: A name, its labels (whose quoted values may hold any character) and a value.
-SAMPLE = re.compile(rb'^([A-Za-z_:][\w:]*)(\{(?:[^"}\n]|"(?:[^"\\\n]|\\.)*")*\})?[ \t]+(\S+)', re.MULTILINE)
+_SAMPLE = re.compile(rb'([A-Za-z_:][\w:]*)(\{(?:[^"}\n]|"(?:[^"\\\n]|\\.)*")*\})?[ \t]+(\S+)')
+#: A label begins where a word does, so that a long word is tried once.
+_LABEL = re.compile(r'(?<!\w)([A-Za-z_]\w*)="((?:[^"\\\n]|\\.)*)"')
+#: No sample has a longer line.
+_LONGEST_LINE = 64 << 10
+#: Bytes of an answer; what is longer is none.
+_MOST = 4 << 20
 #: So often a request may leave no trace in the histogram until nobody waits for one any more.
 _PATIENT = 3
 
@@ -26,11 +35,23 @@ class Reading:
     count: float
 
 
+def samples(text: bytes) -> Iterator[tuple[str, bytes, bytes]]:
+    """Name, labels and value of each sample in Prometheus text; lines that are none are left out."""
+    for line in text.split(b"\n"):
+        if len(line) <= _LONGEST_LINE and (found := _SAMPLE.match(line)):
+            yield found[1].decode(), found[2] or b"", found[3]
+
+
+def labels_of(labels: bytes) -> dict[str, str]:
+    """The labels of one of :func:`samples`, their values as they are written."""
+    return dict(_LABEL.findall(labels.decode("utf-8", "replace")))
+
+
 def parse(text: bytes, histogram: str) -> Reading | None:
     """The histogram's sum and count in Prometheus text, or None where it is not there or no number."""
-    wanted = {f"{histogram}_sum".encode(): 0, f"{histogram}_count".encode(): 1}
+    wanted = {f"{histogram}_sum": 0, f"{histogram}_count": 1}
     totals: list[float | None] = [None, None]
-    for name, _, value in SAMPLE.findall(text):
+    for name, _, value in samples(text):
         place = wanted.get(name)
         if place is not None:
             try:
@@ -43,13 +64,36 @@ def parse(text: bytes, histogram: str) -> Reading | None:
     return Reading(total, count)
 
 
+class _Until(socket.socket):
+    """A connection whose reads all end at one deadline: a timeout alone is that of each read."""
+
+    deadline = 0.0
+
+    def recv_into(self, *args: Any, **named: Any) -> int:
+        left = self.deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        self.settimeout(left)
+        return super().recv_into(*args, **named)
+
+
 def fetch(host: str, port: int, path: str, timeout: float = 5.0) -> bytes | None:
-    """The body of a GET, of at most 16 MiB; None where there is no answer or none with status 200."""
+    """The body of a GET, whole after at most *timeout* seconds.
+
+    None where there is no such answer, none with status 200, or one of more than 4 MiB.
+    """
+    deadline = time.monotonic() + timeout
     connection = http.client.HTTPConnection(host, port, timeout=timeout)
     try:
+        connection.connect()
+        connection.sock = bounded = _Until(fileno=connection.sock.detach())
+        bounded.deadline = deadline
+        bounded.settimeout(timeout)
         connection.request("GET", path, headers={"Connection": "close"})
         response = connection.getresponse()
-        return response.read(16 << 20) if response.status == 200 else None
+        body = response.read(_MOST + 1) if response.status == 200 else None
+        # Bytes that were announced and are not there would make another number of the last one.
+        return None if body is None or len(body) > _MOST or response.length else body
     except (OSError, http.client.HTTPException, ValueError):
         return None
     finally:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass
 
 from pytest_coldstart.attribution import Reading
 from pytest_coldstart.observe import scrape
 
-_LABEL = re.compile(r'(\w+)="((?:[^"\\\n]|\\.)*)"')
 _MODEL_LOAD = (
     "spawn",
     "imports",
@@ -59,8 +57,8 @@ _GAUGES: dict[str, tuple[_Gauge, ...]] = {
 }
 
 
-#: Where engines show them; Triton has a port of its own for it.
-PATHS = {"sglang": "/metrics"}
+#: Where engines show them. Triton has a port of its own for it; its adapter says on which address.
+PATHS = {"sglang": "/metrics", "triton": "/metrics"}
 
 
 def fetch(host: str, port: int, path: str, timeout: float = 5.0) -> str | None:
@@ -78,9 +76,9 @@ def read_startup(text: str, engine: str) -> tuple[Reading, ...]:
     if not wanted:
         return ()
     samples = [
-        (name.decode(), dict(_LABEL.findall(labels.decode("utf-8", "replace"))), value)
-        for name, labels, number in scrape.SAMPLE.findall(text.encode("utf-8", "replace"))
-        if any(name == gauge.name.encode() for gauge in wanted) and (value := _positive(number)) is not None
+        (name, scrape.labels_of(labels), value)
+        for name, labels, number in scrape.samples(text.encode("utf-8", "replace"))
+        if any(name == gauge.name for gauge in wanted) and (value := _positive(number)) is not None
     ]
     return tuple(reading for gauge in wanted if (reading := _reading(gauge, samples)))
 

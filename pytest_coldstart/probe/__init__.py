@@ -6,6 +6,10 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from pytest_coldstart.probe.answers import ASK, wait_for
+
+__all__ = ["ASK", "DONE", "INSIDE", "ask", "environment", "finish", "wait_for"]
+
 #: The folder that goes on an engine's PYTHONPATH; nothing in it needs anything of ours.
 INSIDE = Path(__file__).with_name("inside")
 
@@ -33,3 +37,17 @@ def finish(out: Path) -> None:
         (out / DONE).touch()
     except OSError:
         pass  # then it goes on sampling; the boot is judged all the same
+
+
+def ask(out: Path, point: str) -> None:
+    """Ask every probe that writes to *out* for the statistics of torch's allocator, now and once.
+
+    *point*: ready, held or after. At ready peaks are reset after the reading. Probes answer once they have stopped
+    sampling, within about 0.3 s; :func:`wait_for` waits for it, and :func:`.read.read_allocators` reads the answers.
+    """
+    new = out / f"{ASK}.new"
+    try:
+        new.write_text(point)
+        new.replace(out / ASK)  # whole, or not at all
+    except OSError:
+        pass  # then nobody answers, which is said where the answers are waited for

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from pytest_coldstart.phases.trace import Frame, ProcessTrace, Sample
+from pytest_coldstart.probe.answers import read_allocators
+from pytest_coldstart.probe.lines import lines_of, plain
 
-#: Bytes of one file that are read: more than a probe writes.
-LARGEST = 64 << 20
+__all__ = ["FORMAT", "read_allocators", "read_file", "read_folder"]
+
 #: The newest format of a probe's file that is known here.
 FORMAT = 1
 
@@ -40,13 +41,8 @@ def read_file(path: Path) -> ProcessTrace | None:
     itself says it could not write, or did not sample.
     """
     state, bad = _State(), 0
-    try:
-        # A named pipe would be waited for, and what an engine put there in a file's place may have no end.
-        if not stat.S_ISREG(path.lstat().st_mode):
-            return None
-        with path.open("rb") as file:
-            lines = file.read(LARGEST).split(b"\n")
-    except OSError:
+    lines = lines_of(path)
+    if lines is None:
         return None
     torn = lines.pop()  # whole files end with a newline, so this is empty or cut short
     for raw in lines:
@@ -98,7 +94,7 @@ def _take(state: _State, fields: list[str]) -> None:
     elif kind == "F":
         if int(fields[1]) in state.frames:
             state.known.clear()  # its number has come to mean another frame
-        state.frames[int(fields[1])] = Frame(_plain(fields[2]), _plain(fields[3]), _plain(fields[4]))
+        state.frames[int(fields[1])] = Frame(plain(fields[2]), plain(fields[3]), plain(fields[4]))
     elif kind == "E":
         trace.last = _seconds(fields[1])
         state.stacks.pop(int(fields[2]), None)
@@ -108,22 +104,22 @@ def _take(state: _State, fields: list[str]) -> None:
     elif kind == "T":
         trace.stamps.setdefault(fields[1], _seconds(fields[2]))
     elif kind == "N":
-        trace.names.append((_seconds(fields[1]), _plain(fields[2])))
+        trace.names.append((_seconds(fields[1]), plain(fields[2])))
     elif kind == "V":
-        trace.cache_paths[fields[1]] = _plain(fields[2])
+        trace.cache_paths[fields[1]] = plain(fields[2])
     elif kind == "A":
-        trace.argv = tuple(map(_plain, fields[1:]))
+        trace.argv = tuple(map(plain, fields[1:]))
     elif kind == "L":
         _lost(state, trace, fields)
     elif kind == "X" and fields[2] != "done":
-        trace.lost = f"it was sampled no more: {_plain(fields[2])}"
+        trace.lost = f"it was sampled no more: {plain(fields[2])}"
     # Lines of a later format's kinds mean nothing here.
 
 
 def _lost(state: _State, trace: ProcessTrace, fields: list[str]) -> None:
     """Records are missing. Whatever was defined is defined again; what other threads did meanwhile is not known."""
     since = _seconds(fields[1])
-    state.lost, state.why = state.lost + int(fields[3]), _plain(fields[4])
+    state.lost, state.why = state.lost + int(fields[3]), plain(fields[4])
     for thread in state.stacks:
         if thread:
             trace.samples.append(Sample(since, thread, ()))
@@ -144,7 +140,7 @@ def _sample(state: _State, trace: ProcessTrace, fields: list[str]) -> None:
     stack = state.known.get(numbers)
     if stack is None:
         stack = state.known[numbers] = tuple(state.frames[number] for number in numbers)
-    importing = _plain(fields[6])
+    importing = plain(fields[6])
     state.stacks[thread] = numbers
     trace.last = when
     trace.samples.append(Sample(when, thread, stack, line, importing))
@@ -152,17 +148,3 @@ def _sample(state: _State, trace: ProcessTrace, fields: list[str]) -> None:
 
 def _seconds(text: str) -> float:
     return int(text) / 1e6
-
-
-def _plain(text: str) -> str:
-    """Undo what the probe escaped."""
-    if "\\" not in text:
-        return text
-    out, escaped = [], False
-    for c in text:
-        if escaped:
-            out.append({"t": "\t", "n": "\n", "r": "\r", "0": "\0"}.get(c, c))
-        elif c != "\\":
-            out.append(c)
-        escaped = c == "\\" and not escaped
-    return "".join(out)

@@ -54,6 +54,7 @@ def document(record: BootRecord, host: Mapping[str, Any]) -> dict[str, Any]:
             for cache, statement in zip(record.caches, reuse.statements(record), strict=True)
         ],
         "evidence": asdict(record.evidence),
+        "memory": asdict(record.memory),
         "hints": [asdict(item) for item in record.hints],
         "metrics": {name: asdict(value) for name, value in record.metrics.items()},
         "failure": asdict(record.failure) if record.failure else None,

@@ -11,7 +11,7 @@ from pytest_coldstart.attribution import UNATTRIBUTED, Process
 from pytest_coldstart.derive import path_seconds, phase_seconds
 from pytest_coldstart.process import exit_words, printable
 from pytest_coldstart.record import BootRecord, Phase
-from pytest_coldstart.report import explain
+from pytest_coldstart.report import explain, memory
 from pytest_coldstart.report.columns import fit, table, wrapped
 from pytest_coldstart.report.path import disagreement_words, hint_lines, unmatched_words
 from pytest_coldstart.report.waterfall import waterfall
@@ -38,6 +38,7 @@ def lines(record: BootRecord, host: Mapping[str, Any], width: int = 100) -> list
         ("processes", _processes(record, width)),
         ("ranks", _spreads(record, width)),
         ("other sources", _sources(record, width)),
+        ("memory", memory.lines(record, width)),
         ("caches and tier", _wrap(explain.evidence_lines(record), width)),
         ("what would help", hint_lines(record, width)),
         ("failure", _failure(record, width)),
@@ -111,7 +112,7 @@ def _path(record: BootRecord, width: int) -> list[str]:
         )
         for item in kept
     ]
-    found += _indented(waterfall(record.phases, width - 2))
+    found += _indented(waterfall(record.phases, width - 2, memory.tracks(record)))
     titles = ("begin s", "end s", "seconds", "phase", "process", "source", "detail")
     found += ["", *_indented(table(titles, rows, width - 2, numbers=(0, 1, 2)))]
     if len(kept) < len(record.phases):

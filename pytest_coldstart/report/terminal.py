@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from pytest_coldstart import units
+from pytest_coldstart.report import capacity
 from pytest_coldstart.slo import Verdict, pass_rate_floor
 
 #: The first progress line of a boot comes after this many seconds, the next ones this far apart.
@@ -67,6 +68,10 @@ def summary(reporter: Any, outcomes: Sequence[Mapping[str, Any]], notes: Sequenc
         for row in judged:
             for note in row["notes"]:
                 reporter.write_line(f"note: {row['name']} {row['tier']}: {note}")
+            if row.get("memory"):
+                reporter.write_line(f"memory: {row['name']} {row['tier']}: {row['memory']}")
+        for line in capacity.differences(judged):
+            reporter.write_line(f"memory: {line}")
         for line in _waterfall(judged):
             reporter.write_line(line)
         clean = [row for row in judged if row["verdict"] == "pass" and _every_round(row)]
@@ -130,7 +135,7 @@ def _table(reporter: Any, judged: Sequence[Mapping[str, Any]]) -> None:
         for item in row["verdicts"]:  # several bounds on one statistic stand side by side
             name, text = f"{item['metric']}.{item['stat']}", _cell(Verdict.from_dict(item), row)
             cells[name] = f"{cells[name]}, {text}" if name in cells else text
-        rounds = f"{row['rounds'] - row['failed']}/{row['rounds']}" if row["failed"] else str(row["rounds"])
+        rounds = f"{max(0, row['rounds'] - row['failed'])}/{row['rounds']}" if row["failed"] else str(row["rounds"])
         lines.append(
             [
                 row["name"],

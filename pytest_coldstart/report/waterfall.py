@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -18,6 +19,24 @@ _SMALL_SECONDS, _SMALL_SHARE = 0.1, 0.01
 _COMPILERS = "compilers"
 #: Columns of the seconds and of the share, and what a column of text may take.
 _SECONDS, _SHARE, _WORDS = 8, 6, 16
+
+
+@dataclass(frozen=True)
+class Track:
+    """A quantity over time, to be drawn below the path: (second, value) of each sample, and the value of ten tenths."""
+
+    name: str
+    samples: tuple[tuple[float, float], ...]
+    most: float
+    words: str = ""
+
+    def drawn(self, begin: float, total: float, width: int) -> str:
+        """One column for each stretch of time: its largest value in tenths, ``.`` where it has no sample."""
+        tenths: dict[int, int] = {}
+        for at, value in self.samples:
+            column = math.floor((at - begin) / total * width)
+            tenths[column] = max(tenths.get(column, 0), min(9, int(10 * value / self.most)))
+        return "".join(str(tenths.get(column, ".")) for column in range(width))
 
 
 @dataclass
@@ -57,8 +76,8 @@ class _Row:
         return ", ".join(words)
 
 
-def waterfall(phases: Sequence[Phase], width: int = 100) -> list[str]:
-    """A title and at most 24 rows, in order of time: phase, bar, seconds, share, process, detail.
+def waterfall(phases: Sequence[Phase], width: int = 100, tracks: Sequence[Track] = ()) -> list[str]:
+    """A title and at most 24 rows, in order of time: phase, bar, seconds, share, process, detail. Then one a track.
 
     Stretches of one phase and process that follow each other are one row. Small ones are folded into a
     neighbour, which then says so. ``?`` draws what is unattributed. Empty without a path.
@@ -68,7 +87,7 @@ def waterfall(phases: Sequence[Phase], width: int = 100) -> list[str]:
         return []
     begin, total = rows[0].begin, rows[-1].end - rows[0].begin
     process = min(_WORDS, width // 6, max(7, *(width_of(row.main[1]) for row in rows)))
-    name = max(5, *(width_of(row.main[0]) for row in rows))
+    name = max(5, *(width_of(row.main[0]) for row in rows), *(width_of(track.name) for track in tracks))
     room = width - name - process - _SECONDS - _SHARE - 5
     words = [row.words() for row in rows]
     detail = min(max(6, *map(width_of, words)), max(room - 24, room // 2))
@@ -93,6 +112,9 @@ def waterfall(phases: Sequence[Phase], width: int = 100) -> list[str]:
             fit(text, detail),
         )
         lines.append(" ".join(cells).rstrip())
+    for track in tracks:
+        shown = fit(track.words, width - name - bar - 2)
+        lines.append(f"{pad(track.name, name)} {track.drawn(begin, total, bar)} {shown}".rstrip())
     return lines
 
 

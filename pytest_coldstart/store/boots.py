@@ -1,16 +1,18 @@
-"""One boot of the store: found by its id or as the last one, and read back whole."""
+"""Boots of the store: one found by its id or as the last one, and any number read back whole."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import duckdb
 
 from pytest_coldstart.record import BootRecord, Cache, Phase, Request, Value
+from pytest_coldstart.store import memory
 from pytest_coldstart.store.errors import StoreError
+from pytest_coldstart.store.rows import TABLES
 
 #: Words that stand for a boot: the newest by its start, and what it must be besides.
 LAST = {"last": "true", "last-failed": "outcome = 'failed'"}
@@ -72,20 +74,44 @@ def load(con: duckdb.DuckDBPyConnection, boot_id: str) -> BootRecord:
 
     :raises StoreError: there is no such boot, or a row of it cannot be read.
     """
-    found = _rows(con, "SELECT * FROM boot WHERE boot_id = ?", [boot_id])
+    found = load_all(con, [boot_id])
     if not found:
         raise StoreError(f"the store has no boot {boot_id!r}")
-    row = found[0]
+    return found[0]
+
+
+def load_all(con: duckdb.DuckDBPyConnection, boot_ids: Sequence[str]) -> list[BootRecord]:
+    """The records of several boots in the order of their starts, one query a table; ids that the store lacks are left out.
+
+    :raises StoreError: a row of a boot cannot be read.
+    """
+    if not boot_ids:
+        return []
+    # Ids begin with the time of the boot: the bounds spare a big table's other parts.
+    some = "boot_id BETWEEN ? AND ? AND boot_id IN (SELECT unnest(?::VARCHAR[]))"
+    values = [min(boot_ids), max(boot_ids), list(boot_ids)]
+    boots = _rows(con, f"SELECT * FROM boot WHERE {some} ORDER BY started_at, boot_id", values)
+    parts: dict[str, dict[str, list[Row]]] = {}
+    for table in TABLES:
+        parts[table] = {}
+        # In the order in which they were written: the tables are only ever appended to. DuckDB would sort them at thrice the cost.
+        rows = _rows(con, f"SELECT rowid AS place, * FROM {table} WHERE {some}", values)
+        for row in sorted(rows, key=lambda row: int(row["place"])):
+            parts[table].setdefault(row["boot_id"], []).append(row)
+    return [_record(row, parts) for row in boots]
+
+
+def _record(row: Row, parts: Mapping[str, Mapping[str, list[Row]]]) -> BootRecord:
     try:
         data = {name: row[name] for name in _PLAIN} | {name: json.loads(row[name] or "null") for name in _JSON}
         data["started_at"] = _moment(row["started_at"])
         data["failure"] = _failure(row)
-        data |= _parts(con, boot_id)
+        data |= _parts(row, lambda table: parts[table].get(row["boot_id"], []))
         if data["harness_time"] is None:  # a store of before the column has it as a metric
             data["harness_time"] = data["metrics"].get("harness_time", {}).get("value")
         return BootRecord.from_dict({name: value for name, value in data.items() if value is not None or name in _NONE})
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise StoreError(f"the boot {boot_id} cannot be read: {type(error).__name__}: {error}") from error
+        raise StoreError(f"the boot {row['boot_id']} cannot be read: {type(error).__name__}: {error}") from error
 
 
 #: Keys that a record may hold as None.
@@ -98,11 +124,7 @@ def host(con: duckdb.DuckDBPyConnection, run_id: str) -> dict[str, Any]:
     return found[0] if found else {}
 
 
-def _parts(con: duckdb.DuckDBPyConnection, boot_id: str) -> dict[str, Any]:
-    def rows(table: str) -> list[Row]:
-        # In the order in which they were written: the tables are only ever appended to.
-        return _rows(con, f"SELECT * FROM {table} WHERE boot_id = ? ORDER BY rowid", [boot_id])
-
+def _parts(boot: Row, rows: Callable[[str], list[Row]]) -> dict[str, Any]:
     offsets = {row["name"]: row["seconds"] for row in rows("instant")}
     return {
         "instants": {name: value for name, value in offsets.items() if not name.startswith("endpoint:")},
@@ -113,6 +135,8 @@ def _parts(con: duckdb.DuckDBPyConnection, boot_id: str) -> dict[str, Any]:
         "metrics": {row["name"]: _picked(Value, row) for row in rows("metric")},
         "requests": [_picked(Request, row) for row in rows("request")],
         "caches": [_cache(row) for row in rows("cache")],
+        "memory": memory.read(boot, rows),
+        "references": json.loads(boot["reference_workloads"] or "{}"),
     }
 
 

@@ -20,8 +20,14 @@ class Home:
 
     @classmethod
     def at(cls, path: Path) -> Home:
-        """The home that *path* names: a folder, or a ``.duckdb`` file whose folder it then is."""
-        path = path.expanduser().absolute()
+        """The home that *path* names: a folder, or a ``.duckdb`` file whose folder it then is.
+
+        :raises StoreError: it begins with the home of a user that does not exist.
+        """
+        try:
+            path = path.expanduser().absolute()
+        except RuntimeError as error:  # no such user
+            raise StoreError(f"the store {path}: {error}; {CHOOSE}") from None
         if path.suffix == ".duckdb":
             return cls(path.parent, path)
         return cls(path, path / "coldstart.duckdb")

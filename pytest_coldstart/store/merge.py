@@ -9,9 +9,7 @@ import duckdb
 
 from pytest_coldstart.store.database import is_lock, locked, require_known, said, transaction
 from pytest_coldstart.store.errors import StoreError
-
-#: Tables whose rows belong to a boot and are copied with it.
-_OF_BOOTS = ("instant", "phase", "metric", "request", "cache")
+from pytest_coldstart.store.rows import TABLES
 
 
 def merge(con: duckdb.DuckDBPyConnection, path: Path, wait: float = 20.0) -> tuple[int, int]:
@@ -58,7 +56,9 @@ def _require_store(con: duckdb.DuckDBPyConnection, path: Path) -> None:
 def _copy(con: duckdb.DuckDBPyConnection) -> tuple[int, int]:
     # BY NAME: a store of an older schema lacks columns, which are then NULL.
     runs = con.execute("INSERT OR IGNORE INTO run BY NAME SELECT * FROM other.run RETURNING 1").fetchall()
-    for table in _OF_BOOTS:
+    tables = con.execute("SELECT table_name FROM duckdb_tables() WHERE database_name = 'other'").fetchall()
+    # A store of an older schema has not all of them either.
+    for table in (name for name in TABLES if (name,) in tables):
         con.execute(
             f"INSERT INTO {table} BY NAME SELECT * FROM other.{table} WHERE boot_id NOT IN (SELECT boot_id FROM boot)"
         ).fetchall()

@@ -6,6 +6,7 @@ import json
 import math
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,11 @@ from pytest_coldstart.record import RECORD_VERSION, BootRecord
 from pytest_coldstart.slo import Verdict
 from pytest_coldstart.store.errors import StoreError, StoreNewer, why
 from pytest_coldstart.store.home import CHOOSE, Home
+
+try:
+    import fcntl
+except ImportError:  # pragma: no cover - not on this platform: boots there are refused anyway
+    fcntl = None  # type: ignore[assignment]
 
 
 @dataclass(frozen=True)
@@ -32,11 +38,12 @@ class RunData:
     """What a run file holds. ``header`` and ``end`` are its first and last line, empty when missing.
 
     ``closed``: the run ended in good order. ``cut``: the last line is incomplete, since its writer
-    died or is still writing. ``size``: the bytes that were read.
+    died or is still writing. ``size``: the bytes that were read. ``lines``: boots that were not parsed.
     """
 
     header: dict[str, Any] = field(default_factory=dict)
     boots: list[BootRecord] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
     verdicts: list[CellVerdict] = field(default_factory=list)
     end: dict[str, Any] = field(default_factory=dict)
     closed: bool = False
@@ -108,6 +115,8 @@ class RunFile:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
         try:
+            with suppress(OSError):  # not every file system has locks
+                fcntl.flock(fd, fcntl.LOCK_SH)
             self._write(fd, encode(self._first))
             _sync_folder(self.path.parent)
         except OSError:
@@ -137,15 +146,16 @@ def encode(line: Mapping[str, Any]) -> bytes:
     try:
         text = json.dumps(line, ensure_ascii=False, allow_nan=False, default=str, separators=(",", ":"))
     except ValueError:
-        text = json.dumps(_finite(line), ensure_ascii=False, default=str, separators=(",", ":"))
+        text = json.dumps(finite(line), ensure_ascii=False, default=str, separators=(",", ":"))
     return text.encode("utf-8", "replace") + b"\n"
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """*value* as JSON can hold it: infinities and NaN become None, tuples lists."""
     if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: finite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
+        return [finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -158,8 +168,37 @@ def _sync_folder(folder: Path) -> None:
         os.close(fd)
 
 
-def read_run(path: Path) -> RunData:
-    """Read a run file, finished or not.
+def is_held(path: Path) -> bool:
+    """Whether a process of this host has the run file open to write to it."""
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        pass  # gone, or no locks here
+    return False
+
+
+def is_ended(path: Path) -> bool:
+    """Whether the run file has its end, after which nothing is written to it."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
+            lines = file.read().splitlines()
+        return bool(json.loads(lines[-1])["kind"] == "end")
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return False
+
+
+#: More bytes than the line of an end has.
+_TAIL = 64 << 10
+#: How :class:`RunFile` begins the line of a boot.
+_BOOT = b'{"kind":"boot",'
+
+
+def read_run(path: Path, parse: bool = True) -> RunData:
+    """Read a run file, finished or not. Without *parse*, boots stay lines, and what is broken inside one is not found.
 
     :raises StoreNewer: its records are of a later version than ours.
     :raises StoreError: it cannot be read, or a line other than a cut last one is broken.
@@ -172,7 +211,10 @@ def read_run(path: Path) -> RunData:
     lines = content.split(b"\n")
     rest = lines.pop()  # empty, unless the last line has no newline
     for number, line in enumerate(lines, 1):
-        _take(data, _parse(line, f"{path}:{number}"), f"{path}:{number}")
+        if not parse and number > 1 and line.startswith(_BOOT):
+            data.lines.append(_text(line, f"{path}:{number}"))
+        else:
+            _take(data, _parse(line, f"{path}:{number}"), f"{path}:{number}")
     if rest:
         place = f"{path}:{len(lines) + 1}"
         try:
@@ -184,10 +226,17 @@ def read_run(path: Path) -> RunData:
     return data
 
 
+def _text(line: bytes, place: str) -> str:
+    try:
+        return line.decode()
+    except ValueError as error:
+        raise StoreError(f"{place}: broken line: {error}") from error
+
+
 def _parse(line: bytes, place: str) -> dict[str, Any]:
     try:
         item = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise StoreError(f"{place}: broken line: {error}") from error
     if not isinstance(item, dict):
         raise StoreError(f"{place}: broken line: not a JSON object")

@@ -358,6 +358,8 @@ class TestEvidence:
         self, file: Path, make_plan: MakePlan, boots: MakeBoot
     ) -> None:
         """It serves other files than the suite names: its boot was not the cold one that was declared."""
+        # Large: a hundredth of it is more than what the interpreter may have to read from storage.
+        file.write_bytes(os.urandom(MIB) * 256)
         boot = boots(make_plan(tier="pristine", options={"weights": str(file)}))
         with pytest.raises(TierContradicted, match="it loads other files than the adapter names"):
             boot.run()

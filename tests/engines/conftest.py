@@ -14,6 +14,8 @@ import pytest
 from pytest_coldstart.cell import Cell
 from pytest_coldstart.engines import Engine
 from pytest_coldstart.engines.base import LaunchSpec, Model
+from pytest_coldstart.plan import Plan
+from pytest_coldstart.warmup import create
 
 MakeEnvironment = Callable[..., Path]
 
@@ -61,6 +63,49 @@ def environment(tmp_path: Path) -> MakeEnvironment:
         return python
 
     return make
+
+
+def stand_in(home: Path, script: Path, names: tuple[str, ...], **versions: str) -> Path:
+    """An environment whose commands *names* are *script*, run by the running interpreter; the path of its python.
+
+    Like a real one it is open to what PYTHONPATH brings, such as the probe.
+    """
+    (home / "bin").mkdir(parents=True)
+    for key, version in versions.items():
+        info = home / "site" / f"{key}-{version}.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {key.replace('_', '-')}\nVersion: {version}\n")
+    for name in names:
+        (home / "bin" / name).write_text(
+            f"#!{sys.executable}\nimport runpy\nrunpy.run_path({str(script)!r}, run_name='__main__')\n"
+        )
+        (home / "bin" / name).chmod(0o755)
+    python = home / "bin" / "python"
+    site = home / "site"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH="${{PYTHONPATH:+$PYTHONPATH:}}{site}" exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    return python
+
+
+def plan_of(engine: Engine, cell: Cell, home: Path) -> Plan:
+    """A plan for one boot of *cell*, with short times."""
+    engine.check(cell)
+    (home / "logs").mkdir(exist_ok=True)
+    return Plan(
+        cell,
+        "cell",
+        "nodeid",
+        engine,
+        engine.model(cell),
+        create("none"),
+        requests=2,
+        boot_timeout=60.0,
+        hang_timeout=60.0,
+        cwd=home,
+        caches=home / "caches",
+        logs=home / "logs",
+        keep_logs="all",
+    )
 
 
 def spec_of(engine: Engine, cell: Cell, model: Model | None = None) -> LaunchSpec:

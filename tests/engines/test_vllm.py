@@ -314,7 +314,8 @@ class TestEnvironment:
 
     def test_fragmentation_of_a_cpu_build_cannot_exist(self, environment: MakeEnvironment) -> None:
         made = cell(None, environment(vllm="0.32.0+cpu"))
-        assert VLLM.impossible(made) == {"fragmentation": "a CPU build has no GPU memory"}
+        reason = "a CPU build has no GPU memory"
+        assert VLLM.impossible(made) == {"fragmentation": reason, "allocator_fragmentation": reason}
 
     def test_large_libraries_of_an_environment(self, environment: MakeEnvironment) -> None:
         python = environment(torch="2.9.0", nvidia_cublas_cu12="12.9", other="1")

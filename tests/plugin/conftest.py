@@ -18,8 +18,15 @@ SERVER = Path(__file__).with_name("server.py")
 #: -S and -E: without site-packages the interpreter starts three times as fast.
 COMMAND = [sys.executable, "-S", "-E", str(SERVER), "--port", "{port}"]
 
+#: Three interpreters after each of some hundred boots would take half a minute; one is a reference all the same.
+ONE_REFERENCE = """
+import sys
+if workload := sys.modules.get("pytest_coldstart.workload"):  # not in a run that boots nothing
+    workload._IMPORTS = 1
+"""
+
 #: Stands at the top of every inner module: ENGINE, usual arguments of the marker, and a marker made of them.
-HEADER = f"""
+HEADER = f"""{ONE_REFERENCE}
 import dataclasses, os, time, pathlib, pytest
 COMMAND = {COMMAND!r}
 ENGINE = dict(engine="openai", command=COMMAND, rounds=1, requests=2, tier="restart")

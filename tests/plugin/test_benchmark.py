@@ -13,6 +13,8 @@ from tests.plugin.conftest import Inner, text_of
 
 pytest.importorskip("pytest_benchmark")
 
+pytestmark = pytest.mark.usefixtures("covered_children")
+
 PLUGIN = ("-p", "benchmark")
 SMALL = 'options={"n_ctx": 256, "n_parallel": 1, "n_threads": 1, "fit": False, "load_warmup": False}'
 

@@ -15,7 +15,8 @@ OPTIONS = (
     ),
     *("--coldstart-hang-timeout=DURATION", "--coldstart-require=ENGINE", "--coldstart-slo=BOUND"),
     *("--coldstart-python=ENGINE=PATH", "--coldstart-cpu", "--coldstart-probe=MODE", "--coldstart-spans"),
-    *("--coldstart-keep-logs=WHICH", "--coldstart-parallel", "--coldstart-allow-empty"),
+    *("--coldstart-burst=WHEN", "--coldstart-gpu-wait=DURATION", "--coldstart-foreign-gpu=WHAT"),
+    *("--coldstart-baseline=SIDE", "--coldstart-keep-logs=WHICH", "--coldstart-parallel", "--coldstart-allow-empty"),
 )
 
 

@@ -130,7 +130,7 @@ def test_named(cold_boot): ...
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(
         [
-            "*fragmentation.max is unmeasured, which breaks <= 5 % (bound from marker): *no source*",
+            "*fragmentation.max is unmeasured, which breaks <= 5 % (bound from marker): *can be read*",
             "openai test_by_default *n/a *pass*",
             "openai test_named *unmeasured (<= 5 %)*unmeasured*",
         ]
@@ -429,9 +429,10 @@ def test_a(cold_boot): ...
 
 
 def test_a_long_boot_tells_on_the_terminal_what_it_waits_for(inner: Inner) -> None:
-    """The first line comes after five seconds, in spite of capture."""
+    """In spite of capture; the first line comes after five seconds, here after one."""
+    inner.conftest("from pytest_coldstart.report import terminal\n\nterminal.PROGRESS_EVERY = 1.0\n")
     inner.suite("""
-@pytest.mark.coldstart(**ENGINE, env={"FAKE_DELAY": "6"})
+@pytest.mark.coldstart(**ENGINE, env={"FAKE_DELAY": "2"})
 def test_a(cold_boot): ...
 """)
     result = inner.run()

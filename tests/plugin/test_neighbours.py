@@ -8,6 +8,8 @@ import pytest
 
 from tests.plugin.conftest import Inner, text_of
 
+pytestmark = pytest.mark.usefixtures("covered_children")
+
 THREE = """
 @pytest.mark.coldstart(**{**ENGINE, "tier": ["restart", "scale_out", "pristine"]})
 def test_a(cold_boot): ...

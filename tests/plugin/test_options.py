@@ -9,9 +9,11 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from pytest_coldstart.store.home import Home
+from tests.gate.made import boot, run
 from tests.plugin.conftest import Inner, text_of
 
-ENGINES = "llamacpp, openai, transformers, vllm"
+ENGINES = "llamacpp, openai, sglang, tensorrt_llm, tgi, transformers, triton, turbomind, vllm"
 TIERS = "pristine, scale_out, redeploy, restart"
 
 #: option, value, what the message says of it beside the option's name
@@ -43,6 +45,13 @@ WRONG = (
     ("phase-deadline", "lunch=3s", ("'lunch'", "listen, ready, first_token, first_done, warmed")),
     ("phase-deadline", "listen=3", ("'3' has no unit", "'s'")),
     ("keep-logs", "some", ("'some'", "all, failed, none")),
+    ("burst", "maybe", ("'maybe'", "auto, on, off")),
+    ("gpu-wait", "60", ("'60'",)),
+    ("foreign-gpu", "share", ("'share'", "refuse, allow")),
+    ("baseline", "", ("the value is empty",)),
+    ("baseline", "main", ("base 'main' is no such form", "run:last, git:REF")),
+    ("baseline", "run:last", ("there is no store at",)),
+    ("baseline", "python:python3", ("is booted now",)),
     ("slo", "cold_start<=1", ("'cold_start<=1'", "has no unit", "'ms'")),
     ("slo", "cold_start<=1MB", ("'cold_start<=1MB'", "unknown unit 'MB'", "'ms'")),
     ("slo", "cold_start<10s", ("'cold_start<10s'", "METRIC[.STAT][@TIER] <=|>= BOUND")),
@@ -105,6 +114,7 @@ def settings_of(result: pytest.RunResult) -> dict:
 
 def test_each_ini_option_is_read_and_the_command_line_wins(inner: Inner) -> None:
     inner.conftest(SHOW)
+    one, two = (run(Home.at(inner.path / "sides"), name, [boot(1)]) for name in ("r-1", "r-2"))
     inner.ini(f"""
 coldstart = true
 coldstart_store = {inner.path}/from-ini
@@ -123,6 +133,10 @@ coldstart_cpu = true
 coldstart_slo = cold_start<=9s
 coldstart_probe = marks
 coldstart_spans = true
+coldstart_burst = on
+coldstart_gpu_wait = 5s
+coldstart_foreign_gpu = allow
+coldstart_baseline = {one}
 coldstart_keep_logs = all
 coldstart_parallel = true
 coldstart_allow_empty = true
@@ -145,16 +159,21 @@ coldstart_allow_empty = true
         "cpu": True,
         "slo_command_line": [],
         "slo_ini": ["cold_start<=9s"],
-        "slo_default": ["cold_start<=10s", "warm_first_token<=500ms", "fragmentation<=5%"],
+        "slo_default": ["cold_start<=10s", "warm_first_token<=500ms", "fragmentation<=5%", "leaked_gpu_memory<=0B"],
         "probe": "marks",
         "spans": True,
+        "burst": "on",
+        "gpu_wait": 5.0,
+        "foreign_gpu": "allow",
+        "baseline": str(one),
         "keep_logs": "all",
         "parallel": True,
         "allow_empty": True,
     }
     words = "engine=llamacpp tier=redeploy,scale_out rounds=2 budget=1min boot-timeout=4s phase-deadline=ready=1h "
     words += f"python=llamacpp={sys.executable} "
-    words += "hang-timeout=2s require=openai slo=cold_start<=8s probe=off keep-logs=none store=from-line"
+    words += "hang-timeout=2s require=openai slo=cold_start<=8s probe=off keep-logs=none store=from-line "
+    words += f"burst=off gpu-wait=2min foreign-gpu=refuse baseline={two}"
     result = inner.pytester.runpytest_subprocess(*base, *(f"--coldstart-{word}" for word in words.split()))
     assert result.ret == 0
     found = settings_of(result)
@@ -176,6 +195,10 @@ coldstart_allow_empty = true
         "slo_ini": ["cold_start<=9s"],
         "probe": "off",
         "spans": True,
+        "burst": "off",
+        "gpu_wait": 120.0,
+        "foreign_gpu": "refuse",
+        "baseline": str(two),
         "keep_logs": "none",
         "parallel": True,
         "allow_empty": True,

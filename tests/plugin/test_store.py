@@ -10,6 +10,8 @@ import pytest
 
 from tests.plugin.conftest import Inner, text_of
 
+pytestmark = pytest.mark.usefixtures("covered_children")
+
 SUITE = "@fake\ndef test_a(cold_boot): ...\n"
 
 #: Runs the rest of the command line with files limited to so many bytes.
@@ -27,11 +29,11 @@ def assert_full(inner: Inner, result: pytest.RunResult) -> None:
 
 
 def test_a_run_file_that_cannot_grow_is_a_clear_error(inner: Inner, monkeypatch: pytest.MonkeyPatch) -> None:
-    """2000 bytes hold the run's first line and no boot."""
+    """4000 bytes hold the run's first line and what pytest prints, and no boot."""
     for name in [name for name in os.environ if name.startswith("COVERAGE")]:
         monkeypatch.delenv(name)  # the limit would bind coverage's own data file too
     inner.suite(SUITE)
-    result = inner.pytester.run(sys.executable, "-c", LIMITED, "2000", *inner.arguments("-p", "no:logging"))
+    result = inner.pytester.run(sys.executable, "-c", LIMITED, "4000", *inner.arguments("-p", "no:logging"))
     assert_full(inner, result)
     result.assert_outcomes(passed=1, errors=1)
     result.stdout.fnmatch_lines(
@@ -63,7 +65,8 @@ HOLD = "import duckdb, sys; con = duckdb.connect(sys.argv[1]); print('held', flu
 
 
 def test_a_store_that_another_process_holds_does_not_fail_the_run_and_gets_the_boots_later(inner: Inner) -> None:
-    """The run waits for it 20 seconds at its end."""
+    """The run waits for it at its end: 20 seconds, of which two are enough here."""
+    inner.conftest("from pytest_coldstart.store.ingest import ingest\n\ningest.__defaults__ = (None, 2.0)\n")
     inner.suite(SUITE)
     inner.store.mkdir()
     command = [sys.executable, "-c", HOLD, str(inner.store / "coldstart.duckdb")]
@@ -75,7 +78,9 @@ def test_a_store_that_another_process_holds_does_not_fail_the_run_and_gets_the_b
     assert result.ret == 0
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(
-        [f"coldstart: the store *coldstart.duckdb is held by *{holder.pid}*no result is lost: *`coldstart ingest`"]
+        [
+            f"coldstart: the store *coldstart.duckdb is held by *{holder.pid}*after 2 s; no result is lost: *`coldstart ingest`"
+        ]
     )
     done = inner.cli("ingest", "--store", str(inner.store))
     assert done.ret == 0

@@ -6,6 +6,8 @@ import pytest
 
 from tests.plugin.conftest import Inner, text_of
 
+pytestmark = pytest.mark.usefixtures("covered_children")
+
 #: name -> (decorators of a test, what the message says)
 MISTAKES: dict[str, tuple[str, tuple[str, ...]]] = {
     "unknown_argument": (

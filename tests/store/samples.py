@@ -32,6 +32,7 @@ from pytest_coldstart.record import (
 from pytest_coldstart.slo import Verdict
 from pytest_coldstart.store.home import Home
 from pytest_coldstart.store.runfile import RunFile
+from tests.store.memory_sample import MEMORY
 
 HEADER: dict[str, Any] = {
     "started_at": "2026-11-02T09:00:00+01:00",
@@ -91,6 +92,7 @@ FULL = BootRecord(
         missing=("ninja is no Python process",),
         samples_path="/h/probe/b-1",
     ),
+    memory=MEMORY,
     hints=(Hint("imports", "imports take 0.25 s", 0.25),),
     requests=(
         Request("first", 0, 1.3, 1.5, 1.6, 2.0, "d1", 9, 16, 17, "length", 2, None, 0.125),
@@ -114,6 +116,10 @@ FULL = BootRecord(
     failure=Failure(
         "exit", "exited with 1", "listen", "last\nlines \u2713", ("imports of server since 0.0 s", "poll()")
     ),
+    references={
+        "reference_import": Value(0.0625, "python 3.11.7"),
+        "reference_copy": Value(None, None, "no GPU of this boot is known"),
+    },
     metrics={
         "cold_start": Value(2.0, "client"),
         "peak_rss": Value(1_000_000.0, "proc"),

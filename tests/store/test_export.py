@@ -91,7 +91,7 @@ def test_what_cannot_be_exported(filled: Home, tmp_path: Path) -> None:
         export(filled, "xlsx", io.StringIO())
     with pytest.raises(StoreError, match="name a file"):
         export(filled, "parquet", io.StringIO())
-    with pytest.raises(StoreError, match="unknown table 'boats'; valid tables: boots, boot, cache, "):
+    with pytest.raises(StoreError, match="unknown table 'boats'; valid tables: boots, allocator, boot, burst, cache, "):
         export(filled, "csv", io.StringIO(), table="boats")
     with pytest.raises(StoreError, match=r"could not write .*nope/x\.csv: .*No such file"):
         export(filled, "csv", tmp_path / "nope" / "x.csv")

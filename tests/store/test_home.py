@@ -23,6 +23,11 @@ def test_a_duckdb_file_is_the_database_in_its_folder(tmp_path: Path) -> None:
     assert (home.root, home.database) == (tmp_path / "shared", tmp_path / "shared" / "team.duckdb")
 
 
+def test_the_home_of_nobody_is_a_clear_error() -> None:
+    with pytest.raises(StoreError, match=r"the store ~nobody-of-this-name/x: .*--coldstart-store"):
+        Home.at(Path("~nobody-of-this-name/x"))
+
+
 def test_a_relative_path_does_not_move_with_the_working_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

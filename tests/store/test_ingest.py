@@ -78,7 +78,15 @@ def test_the_boot(home: Home) -> None:
         names = [item[0] for item in cursor.description or ()]
         got = dict(zip(names, cursor.fetchall()[0], strict=True))
     documents = ("cell", "versions", "command", "environment", "evidence", "model", "usage", "stop")
-    documents += ("attribution", "hints", "failure_diagnosis")
+    documents += (
+        "attribution",
+        "hints",
+        "failure_diagnosis",
+        "memory_sizes",
+        "impossible",
+        "memory_missing",
+        "reference_workloads",
+    )
     parsed = {name: json.loads(got.pop(name)) for name in documents}
     series = got.pop("series")
     # sha256("h200x1-epyc9654") by sha256sum
@@ -114,8 +122,14 @@ def test_the_boot(home: Home) -> None:
     assert parsed["versions"] == {"xllamacpp": "2026.10"}
     assert parsed["hints"] == [{"rule": "imports", "text": "imports take 0.25 s", "seconds": 0.25}]
     assert parsed["failure_diagnosis"] == ["imports of server since 0.0 s", "poll()"]
+    assert parsed["memory_sizes"] == {"weights": 15_300_000_000, "kv_pool": 110_000_000_000}
     assert parsed["attribution"]["unmatched"] == [{"engine": "llamacpp", "version": "1.2", "pattern": "weights"}]
     assert parsed["usage"]["peak_rss"] == 1_000_000
+    assert parsed["reference_workloads"]["reference_import"] == {
+        "value": 0.0625,
+        "source": "python 3.11.7",
+        "reason": None,
+    }
     assert parsed["stop"]["leaked_processes"] == ["123 python"]
     assert parsed["evidence"]["weights"] == [
         {

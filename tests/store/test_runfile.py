@@ -190,3 +190,10 @@ time.sleep(60)
     data = read_run(home.runs / "r-1.main.jsonl")
     assert data.boots == [FULL]
     assert not data.closed
+
+
+def test_a_line_nested_too_deeply_is_a_broken_one(tmp_path: Path) -> None:
+    path = tmp_path / "deep.jsonl"
+    path.write_text("[" * 100_000 + "\n")
+    with pytest.raises(StoreError, match=r"deep\.jsonl:1: broken line"):
+        read_run(path)

@@ -138,4 +138,6 @@ _COMPILERS = (
 PROCESS_RULES: tuple[ProcessRule, ...] = (
     *(ProcessRule("compile", name, "kernel JIT: " + name) for name in _KERNEL_JIT),
     *(ProcessRule("compile", name, "C++ compiler") for name in _COMPILERS),
+    # Into the builder of TensorRT engines nobody looks: its whole life is the build.
+    ProcessRule("compile", "trtllm-build", "trtllm-build"),
 )

@@ -21,6 +21,15 @@ def exists(path: str) -> bool:
     return True
 
 
+def read(path: str, most: int) -> str:
+    """The beginning of a small file. :raises OSError: it cannot be read."""
+    file = _open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return _read(file, most).decode("utf-8", "replace")
+    finally:
+        _close(file)
+
+
 def peek(thing: object, name: str) -> object:
     """An attribute as it lies there, None if there is none: asking for it may load a lazy module."""
     try:
@@ -32,12 +41,7 @@ def peek(thing: object, name: str) -> object:
 def started() -> float:
     """The monotonic second at which this process began, to 10 ms; now where /proc does not tell."""
     try:
-        file = _open("/proc/self/stat", os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            text = _read(file, 4096)
-        finally:
-            _close(file)
-        ticks = int(text.rpartition(b")")[2].split()[19])
+        ticks = int(read("/proc/self/stat", 4096).rpartition(")")[2].split()[19])
         # The kernel counts it from its boot, sleeps included; the monotonic clock leaves those out.
         slept = time.clock_gettime(time.CLOCK_BOOTTIME) - _now()
         return ticks / os.sysconf("SC_CLK_TCK") - slept

@@ -16,21 +16,21 @@ import time
 from _thread import LockType, allocate_lock, get_ident, interrupt_main, start_new_thread
 
 # Beside this file, and no package.
-from coldstart_host import INTERPRETERS, exists, is_main, peek, started, threads  # type: ignore[import-not-found]
+import coldstart_allocator as allocator  # type: ignore[import-not-found]
+from coldstart_host import INTERPRETERS, exists, is_main, peek, read, started, threads  # type: ignore[import-not-found]
 from coldstart_stacks import Stacks, program, record, us  # type: ignore[import-not-found]
 
-TYPE_CHECKING = False  # typing itself would have to be loaded
-if TYPE_CHECKING:
-    from typing import Any
-
 # Bound now: engines may patch these modules later.
-_open, _write, _close, _getpid, _getppid = os.open, os.write, os.close, os.getpid, os.getppid
+_open, _write, _close, _stat = os.open, os.write, os.close, os.stat
+_getpid, _getppid = os.getpid, os.getppid
 _sleep, _now, _thread_cpu = time.sleep, time.monotonic, time.thread_time
 
 #: Seconds between looks at the process, by mode. "rest": sampling has ended.
 EVERY = {"full": 0.05, "marks": 0.1, "rest": 1.0}
 #: Seconds between writes, and between looks at what changes rarely.
 WRITE_EVERY, LOOK_EVERY = 0.25, 1.0
+#: Seconds between looks whether the harness asks, while sampling rests.
+ASKED_EVERY = 0.25
 #: Seconds in which each sample is written at once: a process may be short, and end without saying so. A write lets the
 #: GIL go three times, and what computes waits each time until this thread runs.
 YOUNG = 0.5
@@ -81,6 +81,8 @@ class Probe:
         self.marks = {"python": begin}
         #: One item for each fork that is going on.
         self.forks: list[bool] = []
+        #: The file with which the harness asked last.
+        self.seen = (0, 0)
         self.forget()
 
     def forget(self) -> None:
@@ -90,6 +92,8 @@ class Probe:
         self.said: set[str] = set()
         self.paths: dict[str, str] = {}
         self.name: object = None
+        #: Points at which it was said already why the allocator is not read.
+        self.unsaid: set[str] = set()
 
     # -- records
 
@@ -160,12 +164,23 @@ class Probe:
                 # Each call that let the GIL go has waited for it: that is part of the round.
                 round_left = EVERY[self.mode] - min(_now() - now, EVERY[self.mode] / 2)
                 wait = max(round_left, min(dear / MOST_CPU, LONGEST_WAIT))
-                if pause.acquire(True, wait):
+                if self.wait(pause, wait):
                     return  # a fork is about to happen, or the end
         except BaseException as error:
             self.fail(error)
         finally:
             paused.release()
+
+    def wait(self, pause: LockType, seconds: float) -> bool:
+        """Until the next round; whether there is none. Meanwhile a process that rests may be asked."""
+        if self.mode != "rest":
+            return pause.acquire(True, seconds)
+        while seconds > 0:
+            if pause.acquire(True, min(seconds, ASKED_EVERY)):
+                return True
+            seconds -= ASKED_EVERY
+            self.asked()
+        return False
 
     def fail(self, error: BaseException) -> None:
         """An interpreter that is torn down, or what nobody foresaw: the engine goes on, and why we do not is said."""
@@ -257,29 +272,49 @@ class Probe:
         self.mode = "rest"
 
     def memory(self, now: int) -> None:
-        """Statistics of torch's allocator; bytes. Not where allocations call back into Python, as with vLLM's sleep mode: that
-        thread would wait for the interpreter's lock, which we hold, while it holds the allocator's, which we want."""
-        if "vllm.device_allocator.cumem" in sys.modules:
+        """What is sampled of torch's allocator; bytes."""
+        if allocator.barred():
+            self.unread("", allocator.UNREAD)
             return
         try:
-            torch: Any = sys.modules["torch"]
-            count = torch._C._cuda_getDeviceCount()
-            for device in range(count):
-                stats = torch._C._cuda_memoryStats(device)
-                values = [stats[name]["all"][key] for name, key in _MEMORY]
-                if values[1]:
-                    self.add("G", now, device, *values)
+            for fields in allocator.sampled():
+                self.add("G", now, *fields)
         except Exception:
             return
 
+    # -- what the harness asks for
 
-_MEMORY = (
-    ("active_bytes", "current"),
-    ("active_bytes", "peak"),
-    ("reserved_bytes", "current"),
-    ("reserved_bytes", "peak"),
-    ("inactive_split_bytes", "current"),
-)
+    def asked(self) -> None:
+        """Whether the harness has come to a point at which it wants the allocator's statistics: one cheap look."""
+        path = self.folder + "/memory"
+        try:
+            stat = _stat(path)
+            if (stat.st_ino, stat.st_mtime_ns) == self.seen:
+                return
+            self.seen = stat.st_ino, stat.st_mtime_ns
+            point = read(path, 64)
+        except OSError:
+            return
+        self.look()
+        if "cuda" in self.marks:
+            self.answer(point)
+            self.write()
+
+    def answer(self, point: str) -> None:
+        if allocator.barred():
+            self.unread(point, allocator.UNREAD)
+            return
+        try:
+            for fields in allocator.asked(point):
+                self.add("M", us(_now()), point, *fields)
+        except Exception as error:
+            self.unread(point, f"{type(error).__name__}: {error}"[:300])
+
+    def unread(self, point: str, why: str) -> None:
+        """Why the allocator is not read, once for each point; "" for all the sampling."""
+        if point not in self.unsaid:
+            self.unsaid.add(point)
+            self.add("U", us(_now()), point, why)
 
 
 def start(how: str) -> None:

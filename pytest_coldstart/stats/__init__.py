@@ -1,0 +1,1 @@
+"""Statistics on few, dear, noisy samples: exact tests, sequential stopping, change points. Pure functions of numbers."""
