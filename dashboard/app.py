@@ -1,4 +1,4 @@
-"""The dashboard's entry: ``coldstart dashboard``, or ``streamlit run dashboard/app.py [-- --store DIR]``."""
+"""The dashboard's entry: ``coldstart dashboard``, or ``streamlit run dashboard/app.py [-- --store DIR | --demo]``."""
 
 from __future__ import annotations
 
@@ -13,18 +13,6 @@ _PARENT = str(Path(__file__).resolve().parent.parent)
 if _PARENT not in sys.path:
     sys.path.insert(0, _PARENT)
 
-from dashboard import place, problem  # noqa: E402
-from dashboard.source import Unusable  # noqa: E402
+from dashboard import frame  # noqa: E402
 
-st.set_page_config(page_title="cold start", layout="wide")
-page = st.navigation(
-    [
-        st.Page("app_pages/overview.py", title="Overview", default=True),
-        st.Page("app_pages/trend.py", title="Trend", url_path=place.TREND),
-    ],
-    position="top",
-)
-try:
-    page.run()
-except Unusable as error:
-    problem.show(error)
+frame.show()

@@ -29,6 +29,10 @@ class Unusable(Exception):
         self.command = command
 
 
+class Held(Unusable):
+    """Another process holds the store; a run that writes lets it go in a moment."""
+
+
 @contextmanager
 def opened(home: Home, wait: float = WAIT) -> Iterator[duckdb.DuckDBPyConnection]:
     """The database of *home*, read-only. While it is open no run can write: ask and leave.
@@ -95,7 +99,7 @@ def _held(home: Home, error: StoreLocked) -> Unusable:
         "moment; another client must be closed. The command names the process. Then try again."
     )
     pid = re.search(r"PID (\d+)", what)
-    return Unusable(what, home.database, f"ps -f -p {pid[1]}" if pid else f"fuser -v {shlex.quote(str(home.database))}")
+    return Held(what, home.database, f"ps -f -p {pid[1]}" if pid else f"fuser -v {shlex.quote(str(home.database))}")
 
 
 def _broken(home: Home, what: str) -> Unusable:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import datetime
 
-from dashboard.data import Point, Reading, RunVerdict, Series
+from dashboard.data.series import Reading, Series
 from pytest_coldstart import units
 from pytest_coldstart.metrics import Metric
+
+#: What Markdown, and Streamlit's colours, icons and formulas, begin with.
+_MARKDOWN = re.compile(r"([\\`*_{}\[\]()<>#+\-.!|~:$&])")
 
 
 def reading(item: Reading, metric: Metric) -> str:
@@ -17,18 +21,6 @@ def reading(item: Reading, metric: Metric) -> str:
     if item.value is None:
         return f"unmeasured: {item.reason or 'no reason is stored'}"
     return units.show(item.value, metric.unit)
-
-
-def bound(item: RunVerdict) -> str:
-    """``cold_start.max <= 10.00 s``."""
-    return f"{item.metric}.{item.stat} {item.op} {units.show(item.bound, item.unit)}"
-
-
-def judged(item: RunVerdict) -> str:
-    """The value that a bound was held against, or why there is none."""
-    if item.value is not None:
-        return units.show(item.value, item.unit)
-    return item.reason or ("a boot failed" if item.verdict == "fail" else "no reason is stored")
 
 
 def name(item: Series) -> str:
@@ -41,16 +33,32 @@ def boots(item: Series) -> str:
     return f"{item.boots} ({', '.join(wrong)})" if wrong else str(item.boots)
 
 
-def moment(at: datetime) -> str:
-    return f"{at:%Y-%m-%d %H:%M:%S} UTC"
+def moment(at: datetime | None) -> str:
+    return f"{at:%Y-%m-%d %H:%M:%S} UTC" if at else "time unknown"
 
 
-def commit(item: Point) -> str:
+def age(at: datetime | None, now: datetime) -> str:
+    """``3 h ago``. Both are UTC without a zone."""
+    if at is None:
+        return "time unknown"
+    seconds = (now - at).total_seconds()
+    for unit, worth in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= worth:
+            return f"{seconds // worth:.0f} {unit} ago"
+    return "just now"
+
+
+def plain(words: str) -> str:
+    """*words* for a place where Streamlit reads Markdown (labels, captions, titles): shown as they are."""
+    return _MARKDOWN.sub(r"\\\1", words.replace("\n", " "))
+
+
+def commit(sha: str | None, branch: str | None = None, dirty: bool | None = None) -> str:
     """``1234567890 (main, dirty)``."""
-    if not item.commit:
+    if not sha:
         return "unknown"
-    notes = ", ".join(word for word in (item.branch, "dirty" if item.dirty else None) if word)
-    return f"{item.commit[:10]} ({notes})" if notes else item.commit[:10]
+    notes = ", ".join(word for word in (branch, "dirty" if dirty else None) if word)
+    return f"{sha[:10]} ({notes})" if notes else sha[:10]
 
 
 def versions(found: Mapping[str, str]) -> str:

@@ -5,6 +5,7 @@ What the stand-in does, and the log lines, are as public sources say; no real Te
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -298,9 +299,12 @@ class TestBoot:
         self, boots: MakeBoot, tmp_path: Path, python: Path, model: Path, converted: Path
     ) -> None:
         options = {"backend": "tensorrt", "checkpoint": str(converted), "kv_cache_type": "paged", "context_fmha": True}
+        cell = self.cell(python, model, **options)
+        # Long enough for the launcher's probe to have written of it, on a machine that starves its thread for a while.
+        cell = dataclasses.replace(cell, env={**cell.env, "FAKE_BUILD_SECONDS": "3"})
         records = []
         for _ in range(2):
-            boot = boots(plan_of(ENGINE, self.cell(python, model, **options), tmp_path))
+            boot = boots(plan_of(ENGINE, cell, tmp_path))
             boot.run()
             records.append(boot.stop())
             assert_nothing_left(boot)
@@ -309,13 +313,13 @@ class TestBoot:
         assert names == ["trtllm-build", "trtllm-serve", "trtllm-serve"]
         built, kept = ([p for p in record.phases if "trtllm-build" in p.detail] for record in records)
         assert {phase.name for phase in built} == {"compile"}
-        assert sum(phase.end - phase.begin for phase in built) >= 0.5, "of the 0.6 s that the build slept"
+        assert sum(phase.end - phase.begin for phase in built) >= 0.5, "of the 3 s that the build slept"
         assert kept == []
         assert not [why for why in records[0].attribution.missing if "trtllm-build" in why], (
             "nobody has to look into it"
         )
         readings = {item.text: item for item in records[0].attribution.readings}
-        assert readings["engine_build"].seconds >= 0.59
+        assert readings["engine_build"].seconds >= 2.9
 
     def launcher(self, tmp_path: Path, python: Path, **env: str) -> subprocess.Popen[str]:
         """The launcher alone, before a server that says "served"."""

@@ -1,0 +1,1 @@
+"""Plain data -> chart. No page and no SQL in here, so that charts are tested without either; one chart a file."""
