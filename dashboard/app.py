@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import streamlit as st
-
 # Streamlit puts this folder on the path, not the one it lies in. In a checkout and in an installed wheel
 # alike this folder is the package `dashboard`.
 _PARENT = str(Path(__file__).resolve().parent.parent)

@@ -26,7 +26,6 @@ PAGES = {
 
 def show() -> None:
     """Run the page that the address names."""
-    st.set_page_config(page_title="cold start", layout="wide")
     pages = [
         st.Page(
             f"app_pages/{name}.py",
@@ -37,6 +36,7 @@ def show() -> None:
         for name, title in PAGES.items()
     ]
     page = st.navigation(pages, position="top")
+    st.set_page_config(page_title=f"{page.title} - cold start", layout="wide")
     st.session_state["held"] = False
     try:
         home = _chosen()

@@ -14,6 +14,7 @@ import streamlit as st
 
 from dashboard.source import Unusable
 from pytest_coldstart.dashboard import STORE_VARIABLE
+from pytest_coldstart.store.errors import StoreError
 from pytest_coldstart.store.home import Home
 
 #: The addresses of the pages.
@@ -49,7 +50,10 @@ def given(arguments: Sequence[str], environ: Mapping[str, str]) -> Given:
     paths = found.store or [environ.get(STORE_VARIABLE) or ".coldstart"]
     if "" in paths:
         raise Unusable("--store names no folder.", " ".join(arguments), _USAGE)
-    return Given({path: Home.at(Path(path)) for path in paths}, found.demo, found.acknowledge)
+    try:
+        return Given({path: Home.at(Path(path)) for path in paths}, found.demo, found.acknowledge)
+    except StoreError as error:
+        raise Unusable("--store names no folder.", str(error), _USAGE) from None
 
 
 def current() -> Given:
@@ -76,9 +80,13 @@ def demo() -> Home:
 
 def link(page: str, **query: str | Sequence[str]) -> str:
     """A relative link to *page* with its choices; the store that is shown stays the same."""
-    asked = {"store": st.query_params["store"]} if "store" in st.query_params else {}
-    words = urlencode({**asked, **query}, doseq=True)
+    words = urlencode(asked(**query), doseq=True)
     return f"{page or '.'}?{words}" if words else page or "."
+
+
+def asked(**query: str | Sequence[str]) -> dict[str, str | Sequence[str]]:
+    """Choices for the address of another page, with the store that is shown."""
+    return {**({"store": st.query_params["store"]} if "store" in st.query_params else {}), **query}
 
 
 def trend(series: str, metric: str) -> str:

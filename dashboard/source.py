@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import duckdb
 
-from pytest_coldstart.store.database import connect, migrations, require_known, said, version
+from dashboard.shared import attached
+from pytest_coldstart.store.database import migrations, require_known, said, version
 from pytest_coldstart.store.errors import StoreError, StoreLocked, StoreNewer, why
 from pytest_coldstart.store.home import CHOOSE, Home
 
@@ -39,16 +40,16 @@ def opened(home: Home, wait: float = WAIT) -> Iterator[duckdb.DuckDBPyConnection
 
     :raises Unusable: there is no store, it is held, it is none of ours, or of another version.
     """
-    try:
-        _require_file(home)
-        con = connect(home.database, read_only=True, wait=wait)
-    except OSError as error:
-        raise _broken(home, f"The store cannot be read: {why(error)}.") from error
-    except StoreLocked as error:
-        raise _held(home, error) from error
-    except StoreError as error:
-        raise _broken(home, _sentence(error)) from error
-    with con:
+    with ExitStack() as stack:
+        try:
+            _require_file(home)
+            con = stack.enter_context(attached(home.database, wait))
+        except OSError as error:
+            raise _broken(home, f"The store cannot be read: {why(error)}.") from error
+        except StoreLocked as error:
+            raise _held(home, error) from error
+        except StoreError as error:
+            raise _broken(home, _sentence(error)) from error
         try:
             _require_schema(con, home)
             yield con
@@ -89,7 +90,7 @@ def _require_schema(con: duckdb.DuckDBPyConnection, home: Home) -> None:
     if found < max(migrations()):
         # Migrating would write, which the dashboard never does. Export opens as every other command.
         what = f"The store has schema version {found}; this version reads {max(migrations())}. Any other command migrates it."
-        raise Unusable(what, home.database, f"coldstart export --table schema_version --store {_named(home)}")
+        raise Unusable(what, home.database, f"coldstart export --table schema_version --store {named(home)}")
 
 
 def _held(home: Home, error: StoreLocked) -> Unusable:
@@ -111,17 +112,17 @@ def _sentence(error: StoreError) -> str:
     return f"{text[0].upper()}{text[1:]}."
 
 
-def _named(home: Home) -> str:
+def named(home: Home) -> str:
     """What ``--store`` would be given for *home*."""
     return shlex.quote(str(home.root if home == Home.at(home.root) else home.database))
 
 
 def _boot(home: Home) -> str:
-    return f"pytest --coldstart --coldstart-store {_named(home)}"
+    return f"pytest --coldstart --coldstart-store {named(home)}"
 
 
 def _ingest(home: Home) -> str:
-    return f"coldstart ingest --store {_named(home)}"
+    return f"coldstart ingest --store {named(home)}"
 
 
 def _other() -> str:

@@ -42,10 +42,13 @@ def age(at: datetime | None, now: datetime) -> str:
     if at is None:
         return "time unknown"
     seconds = (now - at).total_seconds()
-    for unit, worth in (("d", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= worth:
-            return f"{seconds // worth:.0f} {unit} ago"
-    return "just now"
+    return f"{span(seconds)} ago" if seconds >= 60 else "just now"
+
+
+def span(seconds: float) -> str:
+    """``3 h``: whole days, hours or minutes, for times that nobody wants to know closely."""
+    worths = (("d", 86400), ("h", 3600), ("min", 60))
+    return next((f"{seconds // worth:.0f} {unit}" for unit, worth in worths if seconds >= worth), "under 1 min")
 
 
 def plain(words: str) -> str:

@@ -239,7 +239,7 @@ class Boot:
         request = self.exchange.pinned("first", self.instants.__setitem__)
         # A container's client is not the engine, and an engine that was woken had run before its boot.
         if self.observer and self.plan.observe and not self.plan.cell.container and not wakes:
-            self.usage = self.observer.usage()
+            self.usage = self.observer.usage(self.origin)
         assert request.done is not None
         assert self.insight is not None
         self.instants["first_done"] = request.done

@@ -1,5 +1,5 @@
-"""The command ``coldstart``: doctor, init, ingest, export, show, gate, bisect, history, ack, prune,
-dashboard, make-model, env."""
+"""The command ``coldstart``: doctor, init, ingest, export, show, gate, bisect, history, ack, alerts,
+prune, dashboard, make-model, env."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pytest_coldstart import __version__, prune, show
+from pytest_coldstart.alerts import command as alerts
 from pytest_coldstart.environments import command as env
 from pytest_coldstart.gate import bisect
 from pytest_coldstart.gate import command as gate
@@ -23,7 +24,7 @@ _HANDS_ON = ("gate", "bisect")
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one sub-command; returns 0, 1 for a named problem, 2 for a wrong model or environment, 4 for wrong usage.
 
-    ``gate`` and ``bisect`` have their own: see docs/gate.md.
+    ``gate``, ``bisect`` and ``alerts`` have their own: see docs/gate.md and docs/alerts.md.
     """
     from pytest_coldstart.store.errors import StoreError
 
@@ -87,10 +88,24 @@ def _parser() -> argparse.ArgumentParser:
     gate.add(commands, store)
     bisect.add(commands, store)
     history.add(commands, store)
+    alerts.add(commands, store)
     prune.add(commands, store)
 
     dashboard = commands.add_parser("dashboard", help="show the store in a browser, read-only")
-    dashboard.add_argument("--store", type=Path, metavar="DIR", help="default: COLDSTART_STORE, or .coldstart")
+    dashboard.add_argument(
+        "--store",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="DIR",
+        help="any number of times; default: COLDSTART_STORE, or .coldstart",
+    )
+    dashboard.add_argument(
+        "--demo", action="store_true", help="show made-up boots, in a store that goes with the server"
+    )
+    dashboard.add_argument(
+        "--acknowledge", action="store_true", help="let the page acknowledge change points, which writes to the store"
+    )
     dashboard.add_argument("--port", default=8501, type=int, metavar="N", help="on this host alone (default: 8501)")
     dashboard.add_argument("--no-browser", action="store_true", help="do not open a browser")
     dashboard.set_defaults(run=_dashboard)
@@ -156,9 +171,10 @@ def _export(arguments: argparse.Namespace) -> int:
 
 
 def _dashboard(arguments: argparse.Namespace) -> int:
-    from pytest_coldstart.dashboard import serve
+    from pytest_coldstart.dashboard import Shown, serve
 
-    return serve(arguments.store, arguments.port, browser=not arguments.no_browser)
+    shown = Shown(arguments.store, arguments.demo, arguments.acknowledge)
+    return serve(shown, arguments.port, browser=not arguments.no_browser)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_coldstart.store.home import Home
@@ -14,7 +15,31 @@ from pytest_coldstart.store.home import Home
 STORE_VARIABLE = "COLDSTART_STORE"
 
 
-def serve(store: Path | None, port: int, browser: bool) -> int:
+#: This host alone can reach the server, nothing is reported to anybody, nothing is asked for. dashboard/.streamlit/config.toml
+#: says it as well; options go before what a person's own configuration says.
+OPTIONS: Mapping[str, str] = {
+    "server.address": "localhost",
+    "server.showEmailPrompt": "false",
+    "browser.gatherUsageStats": "false",
+}
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What the server shows. ``stores``: none given means the environment's, or ``.coldstart``; ``demo``: made-up boots
+    instead; ``acknowledge``: change points may be acknowledged from the page."""
+
+    stores: Sequence[Path] = ()
+    demo: bool = False
+    acknowledge: bool = False
+
+    def arguments(self) -> list[str]:
+        """For the pages, behind ``--``."""
+        stores = [word for store in self.stores for word in ("--store", _absolute(store))]
+        return [*stores, *(["--demo"] if self.demo else []), *(["--acknowledge"] if self.acknowledge else [])]
+
+
+def serve(shown: Shown, port: int, browser: bool) -> int:
     """Become the server of the dashboard; returns 1 after a message where something is not installed."""
     missing = [name for name in ("streamlit", "altair") if importlib.util.find_spec(name) is None]
     script = app()
@@ -25,8 +50,8 @@ def serve(store: Path | None, port: int, browser: bool) -> int:
             file=sys.stderr,
         )
         return 1
-    words = command(script, port, browser)
-    return os.execve(words[0], words, environment(store, os.environ))
+    words = command(script, shown, port, browser)
+    return os.execv(words[0], words)
 
 
 def app() -> Path | None:
@@ -36,18 +61,18 @@ def app() -> Path | None:
     return next((script for script in scripts if script.is_file()), None)
 
 
-def command(script: Path, port: int, browser: bool) -> list[str]:
-    """The server's command line: this host alone can reach it, and nothing is reported to anybody."""
+def command(script: Path, shown: Shown, port: int, browser: bool) -> list[str]:
+    """The server's command line."""
+    options = {**OPTIONS, "server.port": str(port), "server.headless": "false" if browser else "true"}
     return [
         # -P: a module of the working directory must not take the place of an installed one.
         *(sys.executable, "-P", "-m", "streamlit", "run", str(script)),
-        *("--server.address", "localhost", "--server.port", str(port), "--server.showEmailPrompt", "false"),
-        *("--server.headless", "false" if browser else "true", "--browser.gatherUsageStats", "false"),
+        *(word for name, value in options.items() for word in (f"--{name}", value)),
+        *("--", *shown.arguments()),
     ]
 
 
-def environment(store: Path | None, environ: Mapping[str, str]) -> dict[str, str]:
-    """*environ* with the store's absolute path; without *store*, its own COLDSTART_STORE holds."""
-    chosen = store or Path(environ.get(STORE_VARIABLE) or ".coldstart")
-    home = Home.at(chosen)
-    return {**environ, STORE_VARIABLE: str(home.database if chosen.suffix == ".duckdb" else home.root)}
+def _absolute(store: Path) -> str:
+    """:raises StoreError: it begins with the home of a user that does not exist."""
+    home = Home.at(store)
+    return str(home.database if store.suffix == ".duckdb" else home.root)

@@ -21,6 +21,7 @@ from pytest_coldstart.redact import Redactor
 _LIBRARIES = ("pytest", "pytest-coldstart", "duckdb", "pytest-xdist", "pytest-benchmark")
 _CI = {
     "GITHUB_ACTIONS": (
+        "GITHUB_SERVER_URL",
         "GITHUB_REPOSITORY",
         "GITHUB_RUN_ID",
         "GITHUB_RUN_ATTEMPT",
@@ -28,10 +29,19 @@ _CI = {
         "GITHUB_SHA",
         "RUNNER_NAME",
     ),
-    "GITLAB_CI": ("CI_PROJECT_PATH", "CI_PIPELINE_ID", "CI_JOB_ID", "CI_COMMIT_REF_NAME", "CI_COMMIT_SHA"),
+    "GITLAB_CI": (
+        "CI_PROJECT_PATH",
+        "CI_PIPELINE_ID",
+        "CI_PIPELINE_URL",
+        "CI_JOB_ID",
+        "CI_JOB_URL",
+        "CI_COMMIT_REF_NAME",
+        "CI_COMMIT_SHA",
+    ),
     "BUILDKITE": (
         "BUILDKITE_PIPELINE_SLUG",
         "BUILDKITE_BUILD_NUMBER",
+        "BUILDKITE_BUILD_URL",
         "BUILDKITE_JOB_ID",
         "BUILDKITE_BRANCH",
         "BUILDKITE_COMMIT",
@@ -69,6 +79,12 @@ def hardware_class(cpu: str, cores: int, memory: int | None, gpus: list[str]) ->
     """Machines whose boots may share a series: same CPU model, cores, memory in GiB and GPUs."""
     text = f"{cpu}|{cores}|{round((memory or 0) / 2**30)}|{'|'.join(sorted(gpus))}"
     return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def hardware_name(cpu: str | None, cores: int | None, memory: int | None, gpu: str | None) -> str:
+    """What tells one hardware class from another, in words; *gpu* are the names of all."""
+    size = f"{round(memory / 2**30)} GiB" if memory else "memory unknown"
+    return f"{cpu or 'CPU unknown'}, {cores or '?'} cores, {size}, {gpu or 'no GPU'}"
 
 
 def library_versions() -> dict[str, str]:

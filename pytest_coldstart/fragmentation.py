@@ -69,6 +69,28 @@ def kv_fragmentation(memory: Memory) -> Value:
     return _share_of(max(0.0, 1 - cache.tokens / room), source)
 
 
+def kv_slack(point: str) -> Callable[[Memory], Value]:
+    """1 - tokens / (blocks in use x block size) of the reading at a point, at least 0, whatever became of the burst.
+
+    A diagnostic, as :func:`allocator_slack` is: what is judged is :func:`kv_fragmentation`.
+    """
+
+    def derive(memory: Memory) -> Value:
+        if "kv_fragmentation" in memory.impossible:
+            return Value(None, None, memory.impossible["kv_fragmentation"])
+        cache = memory.kv_at(point)
+        if cache is None:
+            return Value(None, None, _because(memory, f"the KV cache was not read at the point {point!r}", "KV cache"))
+        if cache.tokens is None or cache.used_blocks is None or cache.block_size is None:
+            return Value(None, None, f"the engine does not tell tokens, blocks in use and block size at {point!r}")
+        if not cache.used_blocks:
+            return Value(None, None, f"no block of the KV cache was in use at the point {point!r}")
+        share = max(0.0, 1 - cache.tokens / (cache.used_blocks * cache.block_size))
+        return _share_of(share, cache.source or "metrics")
+
+    return derive
+
+
 _PART = {"allocator_fragmentation": allocator_fragmentation, "kv_fragmentation": kv_fragmentation}
 
 

@@ -80,5 +80,5 @@ def sentence(load: Load) -> str:
     beside = ", ".join(f"{name} {show(speed, 'B/s')}" for name, speed in named if speed)
     text = f"weights came at {show(load.speed, 'B/s')}" + (f"; {beside}" if beside else "")
     if load.bound_by:
-        return f"{text}: {_LIMITS[load.bound_by]}"
+        return f"{text}: {_LIMITS.get(load.bound_by, load.bound_by)}"
     return f"{text}: what limits them is not known" + (f" ({load.missing[-1]})" if load.missing else "")

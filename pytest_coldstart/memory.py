@@ -26,10 +26,15 @@ class GPUProcess:
 
 @dataclass(frozen=True)
 class Series:
-    """Samples of one device: column -> one value a sample, None where it could not be read."""
+    """Samples over time: column -> one value a sample, None where it could not be read. ``times``: seconds from the start."""
 
     times: tuple[float, ...] = ()
     columns: dict[str, tuple[float | None, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Series:
+        columns = {name: tuple(values) for name, values in data.get("columns", {}).items()}
+        return cls(tuple(data.get("times", ())), columns)
 
 
 @dataclass(frozen=True)
@@ -228,8 +233,6 @@ def _dict_of(kind: type, value: Any, name: str) -> dict[str, Any]:
 
 
 def _gpu(item: dict[str, Any]) -> GPU:
-    series = item.get("series", {})
-    columns = {name: tuple(values) for name, values in series.get("columns", {}).items()}
     return known(
         GPU,
         {
@@ -238,6 +241,6 @@ def _gpu(item: dict[str, Any]) -> GPU:
             "foreign": tuple(known(GPUProcess, entry) for entry in item.get("foreign", ())),
             "throttle": tuple(item.get("throttle", ())),
             "missing": tuple(item.get("missing", ())),
-            "series": Series(tuple(series.get("times", ())), columns),
+            "series": Series.from_dict(item.get("series", {})),
         },
     )

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pytest_coldstart.attribution import Attribution, Hint, known
-from pytest_coldstart.memory import Memory
+from pytest_coldstart.memory import Memory, Series
 
 #: Version of the JSON lines. A reader refuses lines of a newer version.
 RECORD_VERSION = 5
@@ -157,7 +157,10 @@ class Failure:
 
 @dataclass(frozen=True)
 class Usage:
-    """What the process tree used from its start to first_done, from /proc."""
+    """What the process tree used from its start to first_done, from /proc.
+
+    ``series``: the same over time: rss as it was, cpu_time, read_bytes and written_bytes since the start.
+    """
 
     peak_rss: int | None = None
     minor_faults: int | None = None
@@ -165,6 +168,12 @@ class Usage:
     cpu_time: float | None = None
     read_bytes: int | None = None
     samples: int = 0
+    series: Series = field(default_factory=Series)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Usage:
+        """Read back what dataclasses.asdict wrote; keys of a later minor version are ignored."""
+        return known(cls, {**data, "series": Series.from_dict(data.get("series", {}))})
 
 
 @dataclass(frozen=True)
@@ -247,7 +256,7 @@ class BootRecord:
         data["requests"] = tuple(known(Request, item) for item in data.get("requests", ()))
         data["caches"] = tuple(_cache(item) for item in data.get("caches", ()))
         data["evidence"] = _evidence(data.get("evidence", {}))
-        data["usage"] = Usage(**data.get("usage", {}))
+        data["usage"] = Usage.from_dict(data.get("usage", {}))
         stop = dict(data.get("stop", {}))
         for name in ("leaked_processes", "leaked_shm"):
             stop[name] = tuple(stop.get(name, ()))

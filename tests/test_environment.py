@@ -48,6 +48,18 @@ def test_machines_that_differ_in_cpu_cores_memory_or_gpus_are_other_classes(othe
             {"system": "GITLAB_CI", "CI_JOB_ID": "3"},
         ),
         ({"BUILDKITE": "true", "BUILDKITE_BRANCH": "main"}, {"system": "BUILDKITE", "BUILDKITE_BRANCH": "main"}),
+        (
+            {"GITHUB_ACTIONS": "true", "GITHUB_SERVER_URL": "https://github.com"},
+            {"system": "GITHUB_ACTIONS", "GITHUB_SERVER_URL": "https://github.com"},
+        ),
+        (
+            {"GITLAB_CI": "true", "CI_JOB_URL": "https://g/j", "CI_PIPELINE_URL": "https://g/p"},
+            {"system": "GITLAB_CI", "CI_JOB_URL": "https://g/j", "CI_PIPELINE_URL": "https://g/p"},
+        ),
+        (
+            {"BUILDKITE": "1", "BUILDKITE_BUILD_URL": "https://b"},
+            {"system": "BUILDKITE", "BUILDKITE_BUILD_URL": "https://b"},
+        ),
     ],
 )
 def test_ci_ids_are_those_of_the_system_that_runs_us(environ: dict[str, str], found: dict[str, str]) -> None:

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 import altair as alt
+import pyarrow  # type: ignore[import-untyped]
 
 from pytest_coldstart import units
 
@@ -29,6 +30,13 @@ def titled(name: str, unit: str) -> str:
 def chart(rows: Iterable[Mapping[str, Any]]) -> alt.Chart:
     """A chart of plain rows."""
     return alt.Chart(alt.InlineData(values=[dict(row) for row in rows]))
+
+
+def many(rows: Iterable[Mapping[str, Any]]) -> alt.Chart:
+    """A chart of many plain rows, whose values of one name are of one type. Altair looks at each row of :func:`chart`, which takes
+    half a second for 2000; at none of a table."""
+    found = [dict(row) for row in rows]
+    return alt.Chart(pyarrow.Table.from_pylist(found)) if found else chart(())
 
 
 def iso(at: datetime) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import duckdb
 
 from dashboard.data.query import rows
+from pytest_coldstart.environment import hardware_name
 
 NOT_DERIVED = "the version that made this boot had no such metric"
 NEVER_COUNTED = "no boot that counts is in this series"
@@ -60,16 +61,17 @@ class Series:
 
 
 # What is the same for all boots of a series comes from its newest one; runs are joined afterwards, to one boot a series.
+# The newest is remembered by its place in the table, which takes a third of the time that ids take.
 _SERIES = """
 WITH grouped AS (
-    SELECT series, arg_max(boot_id, (started_at, boot_id)) AS boot_id, count(*) AS boots,
+    SELECT series, arg_max(rowid, coalesce(started_at, TIMESTAMP '0001-01-01')) AS place, count(*) AS boots,
            count(*) FILTER (outcome = 'failed') AS failed, count(*) FILTER (outcome = 'error') AS errors,
            min(started_at) AS first, max(started_at) AS last
     FROM boot GROUP BY series
 )
 SELECT g.series AS id, b.engine, b.cell_id, b.cell_digest, b.model_name AS model, b.tier, b.nodeid, b.run_id, g.boots, g.failed,
        g.errors, g.first, g.last, r.cpu, r.cores, r.memory_bytes, r.gpu, r.git_branch AS branch
-FROM grouped g JOIN boot b USING (boot_id) LEFT JOIN run r ON r.run_id = b.run_id
+FROM grouped g JOIN boot b ON b.rowid = g.place LEFT JOIN run r ON r.run_id = b.run_id
 ORDER BY g.last DESC NULLS LAST, g.series
 """
 
@@ -82,15 +84,13 @@ def all_series(con: duckdb.DuckDBPyConnection) -> tuple[Series, ...]:
 def _series(row: dict[str, Any]) -> Series:
     words = ("engine", "cell_id", "cell_digest", "model", "tier", "nodeid", "gpu", "branch")
     same = ("id", "boots", "failed", "errors", "first", "last", "run_id")
-    return Series(
-        hardware=hardware(row), **{name: str(row[name] or "") for name in words}, **{name: row[name] for name in same}
-    )
+    values: dict[str, Any] = {name: str(row[name] or "") for name in words} | {name: row[name] for name in same}
+    return Series(hardware=hardware(row), **values)
 
 
 def hardware(row: Mapping[str, Any]) -> str:
     """What tells one hardware class from another, in words."""
-    memory = f"{round(row['memory_bytes'] / 2**30)} GiB" if row["memory_bytes"] else "memory unknown"
-    return f"{row['cpu'] or 'CPU unknown'}, {row['cores'] or '?'} cores, {memory}, {row['gpu'] or 'no GPU'}"
+    return hardware_name(row["cpu"], row["cores"], row["memory_bytes"], row["gpu"])
 
 
 def is_demo(con: duckdb.DuckDBPyConnection) -> bool:

@@ -16,6 +16,7 @@ from pytest_coldstart.gate.comparison import Difference, PhaseChange, SideBoot
 from pytest_coldstart.gate.differences import differences
 from pytest_coldstart.record import BootRecord
 from pytest_coldstart.report import explain
+from pytest_coldstart.report import reproduce as again
 from pytest_coldstart.report.columns import fit
 from pytest_coldstart.report.gate_words import signed
 
@@ -338,43 +339,13 @@ _DETAILS: Mapping[str, Callable[[str, Sequence[BootRecord], Sequence[BootRecord]
 }
 
 
-#: Options of a run that its boots depend on; bounds, rounds and the store do not change what is booted.
-_FLAGS = ("--coldstart-cpu", "--coldstart-spans")
-_KEPT = (
-    *(
-        f"--coldstart-{name}"
-        for name in ("python", "burst", "foreign-gpu", "phase-deadline", "boot-timeout", "hang-timeout")
-    ),
-    *("-c", "--config-file", "--rootdir", "-o", "--override-ini", "-p"),
-)
-
-#: What a gate loads into its own pytest.
-_OWN_PLUGIN = "pytest_coldstart.gate.child"
-
-
 def reproduce(base: Sequence[SideBoot], head: Sequence[SideBoot]) -> str:
-    """The cheapest pytest command that boots the head's cell: one round of that test alone; with the commit as a comment
-    where the base is at another one."""
+    """The cheapest pytest command that boots the head's cell; with the commit as a comment where the base is at another one."""
     if not head:
         return ""
     boot = max(head, key=lambda boot: boot.record.failed)
-    words = [str(word) for word in boot.header.get("command") or ()]
-    extra = ["--coldstart-rounds=1"]
-    for index, word in enumerate(words):
-        name, equals, value = word.partition("=")
-        if word in _FLAGS:
-            extra.append(word)
-        elif name in _KEPT:
-            value = value if equals else " ".join(words[index + 1 : index + 2])
-            if value not in ("", _OWN_PLUGIN) and not _of_another(name, value, boot.record.engine):
-                extra += [word] if equals else [word, value]
-    command = explain.reproduce(boot.record.nodeid, extra)
+    command = again.command(boot.record, boot.header.get("command") or ())
     commit = boot.header.get("git_commit")
     if commit and any(other.header.get("git_commit") != commit for other in base):
         command += f"  # in a checkout of {shlex.quote(str(commit)[:12])}"
     return command
-
-
-def _of_another(option: str, value: str, engine: str) -> bool:
-    """Whether the option is the interpreter of another engine."""
-    return option == "--coldstart-python" and "=" in value and value.partition("=")[0] != engine

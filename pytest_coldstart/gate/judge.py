@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -26,10 +27,12 @@ from pytest_coldstart.gate.slos import broken
 from pytest_coldstart.metrics import METRICS, median
 from pytest_coldstart.record import BootRecord
 from pytest_coldstart.stats.decision import INCONCLUSIVE, OUTCOMES, REGRESSED, Block, Decision, Rules
+from pytest_coldstart.store.home import Home
 
 if TYPE_CHECKING:
+    import duckdb
+
     from pytest_coldstart.gate.stability import Stability
-    from pytest_coldstart.store.home import Home
 
 #: The boots of both sides that were drawn together.
 Blocks = Sequence[tuple[Sequence[SideBoot], Sequence[SideBoot]]]
@@ -66,7 +69,7 @@ def compare(
     policy: Policies | Policy,
     *,
     final: bool = True,
-    history: Home | None = None,
+    history: Home | duckdb.DuckDBPyConnection | None = None,
     allow: Sequence[str] = (),
     base_cell: str = "",
     head_cell: str = "",
@@ -75,7 +78,7 @@ def compare(
     """Compare *head* with *base*, cell by cell; all that fails a build is one family of tests, all that warns another.
 
     *final*: no more boots will come; else what is undecided says whether more would help. *history*: the store that tells
-    how stable a cell has been. *allow*, *base_cell*, *head_cell*: as :func:`pytest_coldstart.gate.match.match` takes them. *seconds*:
+    how stable a cell has been, or a connection to it. *allow*, *base_cell*, *head_cell*: as :func:`pytest_coldstart.gate.match.match` takes them. *seconds*:
     how long was booted for it.
 
     :raises GateError: *base_cell* or *head_cell* fits no cell.
@@ -104,7 +107,9 @@ def compare(
 # -- what is compared
 
 
-def _tasks(pairs: Sequence[Pair], policies: Policies, history: Home | None) -> tuple[list[Task], list[str]]:
+def _tasks(
+    pairs: Sequence[Pair], policies: Policies, history: Home | duckdb.DuckDBPyConnection | None
+) -> tuple[list[Task], list[str]]:
     known, notes = _stabilities(pairs, policies, history)
     tasks = []
     for pair, stability in zip(pairs, known, strict=True):
@@ -115,10 +120,10 @@ def _tasks(pairs: Sequence[Pair], policies: Policies, history: Home | None) -> t
 
 
 def _stabilities(
-    pairs: Sequence[Pair], policies: Policies, history: Home | None
+    pairs: Sequence[Pair], policies: Policies, history: Home | duckdb.DuckDBPyConnection | None
 ) -> tuple[Sequence[Mapping[str, Stability]], list[str]]:
     """What the store tells of each cell's own past, by metric; nothing where there is no store or another process holds it."""
-    if history is None or not history.database.exists() or not pairs:
+    if history is None or (isinstance(history, Home) and not history.database.exists()) or not pairs:
         return [{}] * len(pairs), []
     from pytest_coldstart.gate.stability import stabilities
     from pytest_coldstart.store.database import reader
@@ -130,7 +135,7 @@ def _stabilities(
     names = [series(boot.record.cell_digest, boot.header.get("hardware_class")) for boot in boots]
     metrics = {metric for boot in boots for metric in policies.of(boot.record.engine, boot.record.cell_id).metrics}
     try:
-        with reader(history.database, wait=0.0) as con:
+        with reader(history.database, wait=0.0) if isinstance(history, Home) else nullcontext(history) as con:
             found = {metric: stabilities(con, names, metric, judged) for metric in metrics}
     except StoreError as error:
         return [{}] * len(pairs), [f"how stable the cells have been is unknown: {error}"]

@@ -29,6 +29,7 @@ _LISTED, _SHOWN = 5, 200
 _NEWEST = "ORDER BY started_at DESC NULLS LAST, run_id DESC"
 #: Columns of the table run that hold JSON.
 _JSON = ("ci", "versions", "command", "extra")
+_CHOSEN = "run_id IN (SELECT unnest(?::VARCHAR[]))"
 
 
 @dataclass(frozen=True)
@@ -216,15 +217,33 @@ def _at_commit(con: duckdb.DuckDBPyConnection, name: str, text: str, ref: str, c
 def _side(con: duckdb.DuckDBPyConnection, name: str, text: str, runs: Sequence[str]) -> Side:
     from pytest_coldstart.store.boots import load_all
 
-    chosen = "run_id IN (SELECT unnest(?::VARCHAR[]))"
     ids = con.execute(
-        f"SELECT boot_id FROM boot WHERE {chosen} AND role = 'measured' AND outcome <> 'error'", [list(runs)]
+        f"SELECT boot_id FROM boot WHERE {_CHOSEN} AND role = 'measured' AND outcome <> 'error'", [list(runs)]
     ).fetchall()
     records = load_all(con, [row[0] for row in ids])
-    headers = {row["run_id"]: _header(row) for row in _rows(con, f"SELECT * FROM run WHERE {chosen}", runs)}
-    verdicts = _rows(con, f"SELECT * FROM verdict WHERE {chosen} ORDER BY rowid", runs)
+    return _filled(of_records(name, text, records, headers(con, runs), verdicts(con, runs)))
+
+
+def headers(con: duckdb.DuckDBPyConnection, runs: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """The first lines of the run files of *runs*, by the id of the run, from the store."""
+    return {row["run_id"]: _header(row) for row in _rows(con, f"SELECT * FROM run WHERE {_CHOSEN}", runs)}
+
+
+def verdicts(con: duckdb.DuckDBPyConnection, runs: Sequence[str]) -> tuple[CellVerdict, ...]:
+    """What became of the SLOs of *runs*, from the store."""
+    return tuple(map(_verdict, _rows(con, f"SELECT * FROM verdict WHERE {_CHOSEN} ORDER BY rowid", runs)))
+
+
+def of_records(
+    name: str,
+    text: str,
+    records: Iterable[BootRecord],
+    headers: Mapping[str, Mapping[str, Any]],
+    verdicts: Iterable[CellVerdict] = (),
+) -> Side:
+    """A side made of records with the *headers* of their runs; it may be empty."""
     boots = [_boot(record, headers.get(record.run_id, {})) for record in records if record.counted]
-    return _filled(Side(name, text, _ordered(boots), tuple(map(_verdict, verdicts))))
+    return Side(name, text, _ordered(boots), tuple(verdicts))
 
 
 def _rows(con: duckdb.DuckDBPyConnection, sql: str, runs: Sequence[str]) -> list[dict[str, Any]]:

@@ -20,27 +20,31 @@ SELECT series, arg_max(cell_id, started_at), arg_max(nodeid, started_at), any_va
 FROM boot WHERE {_COUNTED} GROUP BY series ORDER BY max(started_at) DESC NULLS LAST, series
 """
 
-# A gate's runs are left out: their boots are of any two commits, in random order.
+# A gate's runs are left out: their boots are of any two commits, in random order. The metric of the chosen boots is found by
+# an inner join: by an outer one DuckDB would read that of all boots. Versions are long, and read of one boot a run.
 _RUNS = f"""
 WITH picked AS (
-    SELECT b.boot_id, b.series, b.run_id, b.started_at, b.outcome, b.versions
-    FROM boot b LEFT JOIN run r ON r.run_id = b.run_id
-    WHERE {_COUNTED} AND list_contains($series, b.series) AND coalesce(json_type(r.extra, '$.gate'), 'NULL') = 'NULL'
-      AND ($branch::VARCHAR IS NULL OR r.git_branch = $branch)
+    SELECT b.rowid AS place, b.boot_id, b.series, b.run_id, b.started_at, b.outcome FROM boot b
+    WHERE {_COUNTED} AND b.series IN (SELECT unnest($series::VARCHAR[]))
+      AND b.run_id NOT IN (SELECT run_id FROM run WHERE coalesce(json_type(extra, '$.gate'), 'NULL') <> 'NULL')
+      AND ($branch::VARCHAR IS NULL OR b.run_id IN (SELECT run_id FROM run WHERE git_branch = $branch))
 ), newest AS (
-    SELECT series, run_id, min(started_at) AS started_at, any_value(versions) AS versions FROM picked
+    SELECT series, run_id, min(started_at) AS started_at, min(place) AS place FROM picked
     GROUP BY series, run_id
     QUALIFY row_number() OVER (PARTITION BY series ORDER BY min(started_at) DESC NULLS LAST, run_id DESC) <= $newest
+), chosen AS (
+    SELECT p.* FROM picked p SEMI JOIN newest n ON n.series = p.series AND n.run_id = p.run_id
+), measured AS (
+    SELECT m.boot_id, m.value FROM metric m JOIN chosen c ON c.boot_id = m.boot_id WHERE m.name = $metric
 ), found AS (
-    SELECT p.series, p.run_id, list(CASE WHEN p.outcome = 'failed' THEN 'inf'::DOUBLE ELSE m.value END) AS found
-    FROM picked p
-    SEMI JOIN newest n ON n.series = p.series AND n.run_id = p.run_id
-    LEFT JOIN metric m ON m.boot_id = p.boot_id AND m.name = $metric
-    GROUP BY p.series, p.run_id
+    SELECT c.series, c.run_id, list(CASE WHEN c.outcome = 'failed' THEN 'inf'::DOUBLE ELSE m.value END) AS found
+    FROM chosen c LEFT JOIN measured m ON m.boot_id = c.boot_id
+    GROUP BY c.series, c.run_id
 )
 SELECT n.series, n.run_id, n.started_at, f.found, r.git_commit, r.git_branch, r.git_dirty,
-       r.driver, r.kernel, r.hostname, r.versions, n.versions
-FROM newest n JOIN found f ON f.series = n.series AND f.run_id = n.run_id LEFT JOIN run r ON r.run_id = n.run_id
+       r.driver, r.kernel, r.hostname, r.versions, b.versions
+FROM newest n JOIN found f ON f.series = n.series AND f.run_id = n.run_id JOIN boot b ON b.rowid = n.place
+LEFT JOIN run r ON r.run_id = n.run_id
 ORDER BY n.started_at NULLS FIRST, n.run_id
 """
 

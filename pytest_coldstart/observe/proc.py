@@ -14,13 +14,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pytest_coldstart.memory import Series
 from pytest_coldstart.observe.processes import Mask, Seen, Table
+from pytest_coldstart.observe.samples import Samples
 from pytest_coldstart.phases.trace import Life
 from pytest_coldstart.process import exit_words
 from pytest_coldstart.record import Usage
 
 _TICK = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
+
+#: What is kept over time, and samples after which every second one is left out: a record is stored for ever.
+_COLUMNS, _KEPT = ("rss", "cpu_time", "read_bytes", "written_bytes"), 400
 
 #: Share of one core that sampling may take; where a sample costs more, fewer are taken.
 MOST_CPU = 0.01
@@ -135,6 +140,7 @@ class TreeObserver:
         self.latest = self.base
         self.peak_rss = 0
         self.samples = 0
+        self._series = Samples(_COLUMNS, _KEPT)
         self._first: dict[int, float] = {}
         self._ended: dict[int, tuple[float, str]] = {}
         self._codes: dict[int, int] = {}
@@ -172,6 +178,7 @@ class TreeObserver:
             self._table.note(self.latest.when, self.latest.seen, self.latest.codes)
             self.samples += 1
             self.peak_rss = max(self.peak_rss, self.latest.rss)
+            self._series.add(self.latest.when, self._since(self.latest))
             return self.latest
 
     def _note(self, before: Mapping[int, str], last: Sample) -> None:
@@ -200,10 +207,18 @@ class TreeObserver:
             if now - when <= within and when - self._first.get(pid, when) >= lived and self._codes.get(pid) != 0
         ]
 
-    def usage(self) -> Usage:
-        """What was used from the launch until now."""
+    def _since(self, now: Sample) -> dict[str, float | None]:
+        """What is kept of a sample: memory as it is, the rest since the launch."""
+        pairs = {name: (getattr(now, name), getattr(self.base, name)) for name in _COLUMNS if name != "rss"}
+        sums = {name: None if a is None or b is None else round(a - b, 3) for name, (a, b) in pairs.items()}
+        return {"rss": now.rss, **sums}
+
+    def usage(self, origin: float) -> Usage:
+        """What was used from the launch until now; *origin* is the monotonic second of the start."""
         last, base = self.take(), self.base
         read = None if last.read_bytes is None or base.read_bytes is None else last.read_bytes - base.read_bytes
+        with self._lock:
+            series = self._series.series()
         return Usage(
             peak_rss=self.peak_rss,
             minor_faults=last.minor_faults - base.minor_faults,
@@ -211,6 +226,7 @@ class TreeObserver:
             cpu_time=last.cpu_time - base.cpu_time,
             read_bytes=read,
             samples=self.samples,
+            series=Series(tuple(round(when - origin, 3) for when in series.times), series.columns),
         )
 
 

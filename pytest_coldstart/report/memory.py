@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from pytest_coldstart import units
 from pytest_coldstart.fragmentation import PARTS
@@ -22,25 +23,47 @@ _STATES = {
 }
 
 
+@dataclass(frozen=True)
+class Part:
+    """A table with its rows, or without titles sentences; one of both is empty."""
+
+    titles: tuple[str, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
+    texts: tuple[str, ...] = ()
+
+
 def lines(record: BootRecord, width: int) -> list[str]:
     """The section of ``coldstart show``, each line at most *width* columns; empty where nothing is known."""
+    found: list[str] = []
+    for part in parts(record):
+        found += _table(part.titles, part.rows, width) if part.titles else _wrapped(part.texts, width)
+    return found
+
+
+def parts(record: BootRecord) -> list[Part]:
+    """All that is known of a boot's memory, in order, without what is empty."""
     memory = record.memory
     names = {str(item.pid): item.name for item in record.attribution.processes}
     words = fragmentation_words(record)
     found = [
-        *_wrapped([words] if words else [], width),
-        *_table(_DEVICES, map(_device_row, memory.gpus), width),
-        *_wrapped((text for gpu in memory.gpus for text in _device(gpu, names)), width),
-        *_wrapped(_sizes(memory.sizes), width),
-        *_table(_ALLOCATOR, map(_allocator_row, memory.allocators), width),
-        *_wrapped(_rest(memory), width),
-        *_table(_KV, map(_kv_row, memory.kv), width),
-        *_wrapped([*_kv(memory.kv), *_burst(memory.burst), *_load(memory)], width),
-        *_wrapped((f"not known: {text}" for text in memory.missing), width),
+        _texts([words] if words else []),
+        Part(_DEVICES, tuple(map(_device_row, memory.gpus))),
+        _texts(text for gpu in memory.gpus for text in _device(gpu, names)),
+        _texts(_sizes(memory.sizes)),
+        Part(_ALLOCATOR, tuple(map(_allocator_row, memory.allocators))),
+        _texts(_rest(memory)),
+        Part(_KV, tuple(map(_kv_row, memory.kv))),
+        _texts([*_kv(memory.kv), *_burst(memory.burst), *_load(memory)]),
+        _texts(f"not known: {text}" for text in memory.missing),
     ]
-    if found:
-        found += _wrapped((f"{name} cannot exist here: {reason}" for name, reason in memory.impossible.items()), width)
+    found = [part for part in found if part.rows or part.texts]
+    if found and memory.impossible:
+        found.append(_texts(f"{name} cannot exist here: {reason}" for name, reason in memory.impossible.items()))
     return found
+
+
+def _texts(found: Iterable[str]) -> Part:
+    return Part(texts=tuple(found))
 
 
 def fragmentation_words(record: BootRecord) -> str:

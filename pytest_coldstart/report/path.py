@@ -57,11 +57,14 @@ def path_lines(record: BootRecord, width: int = 100) -> list[str]:
 
 
 def hint_lines(record: BootRecord, width: int = 100, most: int | None = None) -> list[str]:
-    """The hints, those with most seconds at stake first: ``  12.3 s  text``."""
+    """The hints as :func:`hint_texts` says them, in lines of at most *width* columns."""
+    return [line for text in hint_texts(record, most) for line in wrapped(text, width)]
+
+
+def hint_texts(record: BootRecord, most: int | None = None) -> list[str]:
+    """The hints, those with most seconds at stake first: ``12.3 s at stake: text``."""
     ordered = sorted(record.hints, key=lambda hint: -hint.seconds)[:most]
-    return [
-        line for hint in ordered for line in wrapped(f"{units.show(hint.seconds, 's')} at stake: {hint.text}", width)
-    ]
+    return [f"{units.show(hint.seconds, 's')} at stake: {hint.text}" for hint in ordered]
 
 
 def of_cell(record: BootRecord) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pytest_coldstart import units
-from pytest_coldstart.attribution import UNATTRIBUTED, Process
+from pytest_coldstart.attribution import UNATTRIBUTED, Process, Reading
 from pytest_coldstart.derive import path_seconds, phase_seconds
 from pytest_coldstart.process import exit_words, printable
 from pytest_coldstart.record import BootRecord, Phase
@@ -22,6 +22,10 @@ _MOST_PIECES = 60
 _MOST_PROCESSES = 25
 #: So many of the packages that a process imported, of the packages that are installed, and of the log's last lines.
 _PACKAGES, _VERSIONS, _LOG_LINES = 3, 6, 20
+
+#: Titles of the tables of processes and of other sources.
+PROCESS = ("process", "pid", "start", "end", "python", "torch", "cuda", "probe")
+READING = ("phases", "seconds", "source", "process", "says")
 
 
 def lines(record: BootRecord, host: Mapping[str, Any], width: int = 100) -> list[str]:
@@ -59,10 +63,18 @@ def _indented(rows: Iterable[str]) -> list[str]:
 
 
 def _head(record: BootRecord, host: Mapping[str, Any], width: int) -> list[str]:
+    found = [fit(f"boot {record.boot_id}", width)]
+    for name, text in facts(record, host).items():
+        found += wrapped(f"{name}: {text}", width)
+    return found
+
+
+def facts(record: BootRecord, host: Mapping[str, Any]) -> dict[str, str]:
+    """What a boot is, by name; without what is not known."""
     versions = [f"{name} {version}" for name, version in record.versions.items()]
     place = [str(host[name]) for name in ("hostname", "cpu", "gpu", "hardware_class") if host.get(name)]
     commit = str(host.get("git_commit") or "")[:10]
-    facts = {
+    known = {
         "cell": record.cell_id,
         "engine": f"{record.engine} ({', '.join(versions[:_VERSIONS]) or 'version unknown'})",
         "model": str(record.model.get("name") or record.cell.get("model") or ""),
@@ -75,11 +87,7 @@ def _head(record: BootRecord, host: Mapping[str, Any], width: int) -> list[str]:
         "command": shlex.join(record.command),
         "log": record.log_path or "",
     }
-    found = [fit(f"boot {record.boot_id}", width)]
-    for name, text in facts.items():
-        if text:
-            found += wrapped(f"{name}: {text}", width)
-    return found
+    return {name: text for name, text in known.items() if text}
 
 
 def _instants(record: BootRecord, width: int) -> list[str]:
@@ -88,17 +96,23 @@ def _instants(record: BootRecord, width: int) -> list[str]:
     return _indented(table(("instant", "at"), rows, width - 2, numbers=(1,))) if rows else []
 
 
-def _path(record: BootRecord, width: int) -> list[str]:
+def path_text(record: BootRecord) -> str:
+    """``total 69.8 s, unattributed 13.1 s (18.8%); probe full``, or why there is no path."""
     if not record.phases:
-        return ["  none: " + "; ".join(record.attribution.missing) if record.attribution.missing else "  none"]
+        return "none: " + "; ".join(record.attribution.missing) if record.attribution.missing else "none"
     total = path_seconds(record)
     unknown = phase_seconds(record.phases).get(UNATTRIBUTED, 0.0)
     share = f" ({unknown / total:.1%})" if total > 0 else ""
-    found = wrapped(
+    return (
         f"total {units.show(total, 's')}, unattributed {units.show(unknown, 's')}{share}; "
-        f"probe {record.attribution.probe}",
-        width,
+        f"probe {record.attribution.probe}"
     )
+
+
+def _path(record: BootRecord, width: int) -> list[str]:
+    if not record.phases:
+        return [f"  {path_text(record)}"]
+    found = wrapped(path_text(record), width)
     kept = _longest(record.phases)
     rows = [
         (
@@ -147,24 +161,25 @@ def _processes(record: BootRecord, width: int) -> list[str]:
     found = sorted(everyone, key=lambda item: (item.end is not None, (item.start - item.end) if item.end else 0.0))
     found = sorted(found[:_MOST_PROCESSES], key=lambda item: item.start)
     more = len(everyone) - len(found)
-    rows = [
-        (
-            item.name,
-            str(item.pid),
-            units.show(item.start, "s"),
-            units.show(item.end, "s"),
-            *(units.show(item.instants.get(name), "s") for name in ("python", "torch", "cuda")),
-            item.probe,
-        )
-        for item in found
-    ]
-    titles = ("process", "pid", "start", "end", "python", "torch", "cuda", "probe")
-    lines = _indented(table(titles, rows, width - 2, numbers=range(1, 7))) if rows else []
+    rows = [process_row(item) for item in found]
+    lines = _indented(table(PROCESS, rows, width - 2, numbers=range(1, 7))) if rows else []
     rest = [f"and {more} that lived for less time: --json has them"] if more else []
-    return [*lines, *_wrap((*rest, *(text for item in found for text in _process(item))), width)]
+    return [*lines, *_wrap((*rest, *(text for item in found for text in process_texts(item))), width)]
 
 
-def _process(item: Process) -> Iterable[str]:
+def process_row(item: Process) -> tuple[str, ...]:
+    """The cells of a process below the titles :data:`PROCESS`."""
+    return (
+        item.name,
+        str(item.pid),
+        units.show(item.start, "s"),
+        units.show(item.end, "s"),
+        *(units.show(item.instants.get(name), "s") for name in ("python", "torch", "cuda")),
+        item.probe,
+    )
+
+
+def process_texts(item: Process) -> Iterable[str]:
     """What a table has no room for: what it imported, why the probe told less, how it ended."""
     most = sorted(item.imports.items(), key=lambda one: -one[1])[:_PACKAGES]
     if most:
@@ -177,6 +192,11 @@ def _process(item: Process) -> Iterable[str]:
 
 
 def _spreads(record: BootRecord, width: int) -> list[str]:
+    return _wrap(spread_texts(record), width)
+
+
+def spread_texts(record: BootRecord) -> list[str]:
+    """When each of several ranks that were waited for was done."""
     texts = []
     for item in record.attribution.spreads:
         done = sorted(item.done.items(), key=lambda one: one[1])
@@ -184,20 +204,26 @@ def _spreads(record: BootRecord, width: int) -> list[str]:
             words = ", ".join(f"{name} {units.show(at, 's')}" for name, at in done)
             spread = units.show(done[-1][1] - done[0][1], "s")
             texts.append(f"waited for from {units.show(item.begin, 's')}; done at: {words}; spread {spread}")
-    return _wrap(texts, width)
+    return texts
 
 
 def _sources(record: BootRecord, width: int) -> list[str]:
+    rows = [reading_row(item) for item in record.attribution.readings]
+    lines = _indented(table(READING, rows, width - 2, (1,))) if rows else []
+    return [*lines, *_wrap(source_texts(record), width)]
+
+
+def reading_row(item: Reading) -> tuple[str, ...]:
+    """The cells of a reading below the titles :data:`READING`."""
+    return (", ".join(item.phases), units.show(item.seconds, "s"), item.source, item.process, item.text)
+
+
+def source_texts(record: BootRecord) -> list[str]:
+    """Where sources disagree, what of a log did not match, and why some of the path is not known."""
     found = record.attribution
-    rows = [
-        (", ".join(item.phases), units.show(item.seconds, "s"), item.source, item.process, item.text)
-        for item in found.readings
-    ]
-    lines = _indented(table(("phases", "seconds", "source", "process", "says"), rows, width - 2, (1,))) if rows else []
     texts = [f"disagreement: {disagreement_words(item)}" for item in found.disagreements]
     texts += [unmatched_words(item.engine, item.version, item.pattern) for item in found.unmatched]
-    texts += [f"not known: {text}" for text in found.missing if record.phases]
-    return [*lines, *_wrap(texts, width)]
+    return [*texts, *(f"not known: {text}" for text in found.missing if record.phases)]
 
 
 def _failure(record: BootRecord, width: int) -> list[str]:

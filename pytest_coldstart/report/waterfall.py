@@ -40,7 +40,7 @@ class Track:
 
 
 @dataclass
-class _Row:
+class Row:
     """Stretches of the path that follow each other. ``parts``: (phase, process) -> seconds; the largest names the row."""
 
     begin: float
@@ -57,7 +57,7 @@ class _Row:
     def main(self) -> tuple[str, str]:
         return max(self.parts, key=lambda key: self.parts[key])
 
-    def take(self, other: _Row) -> None:
+    def take(self, other: Row) -> None:
         """Fold a neighbour into this row."""
         self.begin, self.end = min(self.begin, other.begin), max(self.end, other.end)
         for key, seconds in other.parts.items():
@@ -82,7 +82,7 @@ def waterfall(phases: Sequence[Phase], width: int = 100, tracks: Sequence[Track]
     Stretches of one phase and process that follow each other are one row. Small ones are folded into a
     neighbour, which then says so. ``?`` draws what is unattributed. Empty without a path.
     """
-    rows = _folded(_merged(phases))
+    rows = stretches(phases)
     if not rows:
         return []
     begin, total = rows[0].begin, rows[-1].end - rows[0].begin
@@ -118,21 +118,26 @@ def waterfall(phases: Sequence[Phase], width: int = 100, tracks: Sequence[Track]
     return lines
 
 
-def _bar(row: _Row, begin: float, total: float, width: int) -> str:
+def stretches(phases: Iterable[Phase]) -> list[Row]:
+    """The path as :func:`waterfall` draws it: at most 24 stretches, in order of time."""
+    return _folded(_merged(phases))
+
+
+def _bar(row: Row, begin: float, total: float, width: int) -> str:
     left = min(width - 1, int((row.begin - begin) / total * width))
     right = max(left + 1, min(width, round((row.end - begin) / total * width)))
     mark = "?" if row.main[0] == UNATTRIBUTED else "#"
     return f"{'.' * left}{mark * (right - left)}".ljust(width, ".")
 
 
-def _merged(phases: Iterable[Phase]) -> list[_Row]:
-    rows: list[_Row] = []
+def _merged(phases: Iterable[Phase]) -> list[Row]:
+    rows: list[Row] = []
     for item in sorted(phases, key=lambda item: item.begin):
         seconds = item.end - item.begin
         if not seconds > 0:
             continue
         key = (item.name, _COMPILERS if item.name == "compile" and item.source == "proc" else item.process)
-        row = _Row(item.begin, item.end, {key: seconds}, {(*key, item.detail): seconds})
+        row = Row(item.begin, item.end, {key: seconds}, {(*key, item.detail): seconds})
         if rows and rows[-1].main == row.main:
             rows[-1].take(row)
         else:
@@ -140,7 +145,7 @@ def _merged(phases: Iterable[Phase]) -> list[_Row]:
     return rows
 
 
-def _folded(rows: list[_Row]) -> list[_Row]:
+def _folded(rows: list[Row]) -> list[Row]:
     """*rows* without the small ones, and at most as many as fit: the shortest goes first, into its longer neighbour."""
     if not rows:
         return rows
@@ -157,7 +162,7 @@ def _folded(rows: list[_Row]) -> list[_Row]:
     return rows
 
 
-def _join(rows: list[_Row], at: int) -> None:
+def _join(rows: list[Row], at: int) -> None:
     """Make one of the row at *at* and neighbours that have come to be of the same phase and process."""
     while at + 1 < len(rows) and rows[at].main == rows[at + 1].main:
         rows[at].take(rows.pop(at + 1))

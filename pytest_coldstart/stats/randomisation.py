@@ -113,16 +113,16 @@ def looks(blocks: Sequence[Costs], shift: float = 0.0) -> list[Look]:
     return [look(both[: number + 1], shift) for number in range(len(both))]
 
 
-def two_sample_p(base: Sequence[float], head: Sequence[float]) -> float:
+def two_sample_p(base: Sequence[float], head: Sequence[float], large: int = LARGE) -> float:
     """One-sided p that head is larger than base: the exact distribution of the rank sum, ties and all.
 
     F. Wilcoxon, Individual comparisons by ranking methods, Biometrics Bulletin 1 (1945); H. B. Mann and D. R. Whitney,
     On a test of whether one of two random variables is stochastically larger than the other, Annals of Mathematical
-    Statistics 18 (1947). From ``LARGE`` boots on: the normal approximation with midranks.
+    Statistics 18 (1947). From *large* boots on: the normal approximation with midranks.
     """
     ranks = doubled_ranks(np.round(np.array([*base, *head], dtype=float), 10))
     happened = int(ranks[len(base) :].sum())
-    if len(ranks) >= LARGE:
+    if len(ranks) >= large:
         boots, heads = len(ranks), len(head)
         spread = math.sqrt(len(base) * heads / (boots - 1) * float(ranks.var()))
         if spread == 0:

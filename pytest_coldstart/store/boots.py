@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -85,31 +86,58 @@ def load_all(con: duckdb.DuckDBPyConnection, boot_ids: Sequence[str]) -> list[Bo
 
     :raises StoreError: a row of a boot cannot be read.
     """
+    return records(fetched(con, boot_ids))
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """Rows of boots as the tables hold them. ``parts``: table -> boot -> its rows in the order in which they were written."""
+
+    boots: Sequence[Row] = ()
+    parts: Mapping[str, Mapping[str, list[Row]]] = field(default_factory=dict)
+
+
+def fetched(con: duckdb.DuckDBPyConnection, boot_ids: Sequence[str], tables: Sequence[str] = TABLES) -> Fetched:
+    """What :func:`records` are made of, so that the store can be let go before they are. What is in none of *tables* they lack."""
     if not boot_ids:
-        return []
+        return Fetched()
     # Ids begin with the time of the boot: the bounds spare a big table's other parts.
     some = "boot_id BETWEEN ? AND ? AND boot_id IN (SELECT unnest(?::VARCHAR[]))"
     values = [min(boot_ids), max(boot_ids), list(boot_ids)]
     boots = _rows(con, f"SELECT * FROM boot WHERE {some} ORDER BY started_at, boot_id", values)
     parts: dict[str, dict[str, list[Row]]] = {}
-    for table in TABLES:
+    for table in tables:
         parts[table] = {}
         # In the order in which they were written: the tables are only ever appended to. DuckDB would sort them at thrice the cost.
         rows = _rows(con, f"SELECT rowid AS place, * FROM {table} WHERE {some}", values)
         for row in sorted(rows, key=lambda row: int(row["place"])):
             parts[table].setdefault(row["boot_id"], []).append(row)
-    return [_record(row, parts) for row in boots]
+    return Fetched(boots, parts)
+
+
+def records(found: Fetched) -> list[BootRecord]:
+    """The records of boots that were fetched, in the order of their starts.
+
+    :raises StoreError: a row of a boot cannot be read.
+    """
+    return [_record(row, found.parts) for row in found.boots]
 
 
 def _record(row: Row, parts: Mapping[str, Mapping[str, list[Row]]]) -> BootRecord:
+    def rows(table: str) -> list[Row]:
+        return parts.get(table, {}).get(row["boot_id"], [])
+
     try:
         data = {name: row[name] for name in _PLAIN} | {name: json.loads(row[name] or "null") for name in _JSON}
         data["started_at"] = _moment(row["started_at"])
         data["failure"] = _failure(row)
-        data |= _parts(row, lambda table: parts[table].get(row["boot_id"], []))
+        data |= _parts(row, rows)
+        # Made here, since a hundred boots have ten thousand.
+        metrics = {item["name"]: Value(item["value"], item["source"], item["reason"]) for item in rows("metric")}
         if data["harness_time"] is None:  # a store of before the column has it as a metric
-            data["harness_time"] = data["metrics"].get("harness_time", {}).get("value")
-        return BootRecord.from_dict({name: value for name, value in data.items() if value is not None or name in _NONE})
+            data["harness_time"] = metrics.get("harness_time", Value(None)).value
+        known = {name: value for name, value in data.items() if value is not None or name in _NONE}
+        return replace(BootRecord.from_dict(known), metrics=metrics)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise StoreError(f"the boot {row['boot_id']} cannot be read: {type(error).__name__}: {error}") from error
 
@@ -132,7 +160,6 @@ def _parts(boot: Row, rows: Callable[[str], list[Row]]) -> dict[str, Any]:
             name.removeprefix("endpoint:"): value for name, value in offsets.items() if name.startswith("endpoint:")
         },
         "phases": [_picked(Phase, row | {"begin": row["begin_s"], "end": row["end_s"]}) for row in rows("phase")],
-        "metrics": {row["name"]: _picked(Value, row) for row in rows("metric")},
         "requests": [_picked(Request, row) for row in rows("request")],
         "caches": [_cache(row) for row in rows("cache")],
         "memory": memory.read(boot, rows),

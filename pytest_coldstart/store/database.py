@@ -5,17 +5,20 @@ from __future__ import annotations
 import random
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
+from typing import TypeVar
 
 import duckdb
 
 from pytest_coldstart.store.errors import StoreError, StoreLocked, StoreNewer
 from pytest_coldstart.store.home import CHOOSE
+
+T = TypeVar("T")
 
 #: DuckDB 2 would make files that DuckDB 1.5, which is still supported, cannot open.
 _STORAGE = {"storage_compatibility_version": "v1.5.0"}
@@ -28,11 +31,19 @@ def connect(path: Path, read_only: bool = False, wait: float = 20.0) -> duckdb.D
     :raises StoreLocked: it was held all that time.
     :raises StoreError: it cannot be opened: no DuckDB file, no right to, or made by a later DuckDB.
     """
+    return patiently(lambda: duckdb.connect(str(path), read_only=read_only, config=_config()), path, wait)
+
+
+def patiently(opening: Callable[[], T], path: Path, wait: float) -> T:
+    """What *opening* the database at *path* gives, trying again for up to *wait* seconds while another process holds it.
+
+    :raises StoreLocked, StoreError: as :func:`connect`.
+    """
     deadline = time.monotonic() + wait
     pause = 0.02
     while True:
         try:
-            return duckdb.connect(str(path), read_only=read_only, config=_config())
+            return opening()
         except duckdb.Error as error:
             if not is_lock(error):
                 raise StoreError(f"could not open the store {path}: {said(error)}; {CHOOSE}") from error

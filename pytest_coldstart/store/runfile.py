@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import os
@@ -57,11 +58,13 @@ class RunFile:
     *header* describes the run and its host. The keys that have a column of their own are those of
     the table ``run``: started_at (ISO 8601), hostname, cpu, cores, memory_bytes, kernel, gpu, driver,
     hardware_class, git_commit, git_dirty, git_branch, ci, versions and command; others are kept together.
+    *durable*: whether each boot is waited for until it is on the disk, for results that can be had but once.
     """
 
-    def __init__(self, home: Home, run_id: str, worker: str, header: Mapping[str, Any]) -> None:
+    def __init__(self, home: Home, run_id: str, worker: str, header: Mapping[str, Any], durable: bool = True) -> None:
         self.path = home.runs / f"{run_id}.{worker}.jsonl"
         self._first = {**header, "kind": "run", "version": RECORD_VERSION, "run_id": run_id, "worker": worker}
+        self._durable = durable
         self._fd: int | None = None
         self._size = 0
         self._closed = False
@@ -71,7 +74,8 @@ class RunFile:
 
         :raises StoreError: it could not be written.
         """
-        self._append({"kind": "boot", **record.to_dict()}, sync=True)
+        # As to_dict, without its copies, which take longer than all the rest.
+        self._append({"kind": "boot", **vars(record)}, sync=True)
 
     def verdict(self, cell_digest: str, cell_id: str, tier: str, nodeid: str, verdict: Verdict) -> None:
         """Append one verdict.
@@ -106,7 +110,7 @@ class RunFile:
             if self._fd is None:
                 self._fd = self._create()
             self._write(self._fd, encode(line))
-            if sync:
+            if sync and self._durable:
                 os.fsync(self._fd)
         except OSError as error:
             raise self._failed(error) from error
@@ -118,7 +122,8 @@ class RunFile:
             with suppress(OSError):  # not every file system has locks
                 fcntl.flock(fd, fcntl.LOCK_SH)
             self._write(fd, encode(self._first))
-            _sync_folder(self.path.parent)
+            if self._durable:
+                _sync_folder(self.path.parent)
         except OSError:
             os.close(fd)
             self.path.unlink(missing_ok=True)
@@ -142,16 +147,22 @@ class RunFile:
 
 
 def encode(line: Mapping[str, Any]) -> bytes:
-    """One JSON line. Numbers that JSON has not become null, what is no text becomes '?'."""
+    """One JSON line, data classes as objects. Numbers that JSON has not become null, what is no text becomes '?'."""
     try:
-        text = json.dumps(line, ensure_ascii=False, allow_nan=False, default=str, separators=(",", ":"))
+        text = json.dumps(line, ensure_ascii=False, allow_nan=False, default=_plain, separators=(",", ":"))
     except ValueError:
         text = json.dumps(finite(line), ensure_ascii=False, default=str, separators=(",", ":"))
     return text.encode("utf-8", "replace") + b"\n"
 
 
+def _plain(value: Any) -> Any:
+    return vars(value) if dataclasses.is_dataclass(value) else str(value)
+
+
 def finite(value: Any) -> Any:
-    """*value* as JSON can hold it: infinities and NaN become None, tuples lists."""
+    """*value* as JSON can hold it: infinities and NaN become None, tuples lists, data classes dicts."""
+    if dataclasses.is_dataclass(value):
+        value = vars(value)
     if isinstance(value, Mapping):
         return {key: finite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -11,7 +11,6 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from dashboard.place import chosen, trend
 from dashboard.source import Unusable, opened
 from pytest_coldstart.cli import main
 from pytest_coldstart.store.database import connect, migrate, migrations
@@ -131,25 +130,10 @@ def test_a_store_that_may_not_be_read(home: Home) -> None:
     assert "Permission denied" in problem(home).what
 
 
-# -- which store
-
-
-def test_the_argument_goes_before_the_environment_and_that_before_the_default(tmp_path: Path) -> None:
-    environ = {"COLDSTART_STORE": str(tmp_path / "e")}
-    assert chosen(["--store", str(tmp_path / "a")], environ) == Home.at(tmp_path / "a")
-    assert chosen([f"--store={tmp_path}/x.duckdb"], environ) == Home.at(tmp_path / "x.duckdb")
-    assert chosen(["-q", "--st", "b"], environ) == Home.at(tmp_path / "e")
-    assert chosen([], {"COLDSTART_STORE": ""}) == Home.at(Path(".coldstart"))
-    with pytest.raises(Unusable, match="--store names no folder"):
-        chosen(["--store"], {})
-
-
-def test_a_link_to_a_trend_is_quoted() -> None:
-    assert trend("a&b", "cold_start") == "trend?series=a%26b&metric=cold_start"
-
-
 def test_data_and_charts_need_no_streamlit() -> None:
-    code = "import sys, dashboard.data, dashboard.charts, dashboard.tables; print('streamlit' in sys.modules)"
     root = Path(__file__).parents[2]
+    files = [file for folder in ("data", "charts") for file in (root / "dashboard" / folder).glob("[a-z]*.py")]
+    modules = ", ".join(f"dashboard.{file.parent.name}.{file.stem}" for file in files)
+    code = f"import sys, {modules}; print('streamlit' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"

@@ -16,6 +16,7 @@ from pytest_coldstart.attribution import (
     Spread,
     Unmatched,
 )
+from pytest_coldstart.memory import Series
 from pytest_coldstart.record import (
     BootRecord,
     Cache,
@@ -111,7 +112,9 @@ FULL = BootRecord(
         unprovable=("driver state",),
         contradictions=("none really",),
     ),
-    usage=Usage(1_000_000, 11, 2, 0.75, 4096, 30),
+    usage=Usage(
+        1_000_000, 11, 2, 0.75, 4096, 30, Series((0.5, 1.5), {"rss": (500_000, 1_000_000), "cpu_time": (0.25, None)})
+    ),
     stop=Stop(0.4, True, -15, ("123 python",), ("/dev/shm/x",), 64, True),
     failure=Failure(
         "exit", "exited with 1", "listen", "last\nlines \u2713", ("imports of server since 0.0 s", "poll()")
