@@ -7,7 +7,7 @@ import streamlit as st
 from dashboard import place, problem, state, text, watch
 from dashboard.ask import ask, stamp
 from dashboard.data.series import is_demo
-from dashboard.source import Unusable
+from dashboard.source import Held, Unusable
 from pytest_coldstart.store.home import Home
 
 #: Address -> title, in the order of the questions that they answer.
@@ -50,6 +50,8 @@ def show() -> None:
         _footed(home)
     except Unusable as error:
         problem.show(error)
+        # Whoever holds it lets it go without changing the file, perhaps.
+        st.session_state["held"] = isinstance(error, Held)
     watch.follow(home, seen, bool(st.session_state["held"]))
 
 

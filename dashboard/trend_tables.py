@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from urllib.parse import quote_plus
 
 from dashboard import place, text
 from dashboard.charts.trend_axis import Times
@@ -23,9 +24,10 @@ Row = dict[str, str]
 
 def boots(points: Sequence[Point], metric: Metric) -> list[Row]:
     """A row a boot, the last one first."""
+    link = place.boot("")  # once: to look at the address for each of thousands takes long
     return [
         {
-            "open": place.boot(item.boot_id),
+            "open": f"{link}{quote_plus(item.boot_id)}",
             "started": text.moment(item.started_at),
             metric.name: text.reading(item.reading, metric),
             "outcome": item.outcome if item.failure is None else f"{item.outcome} ({item.failure})",

@@ -23,6 +23,9 @@ from pytest_coldstart.metrics import Metric
 #: The name of the selection that a click on a boot makes, and of the one that a brush over the overview makes.
 CHOSEN, BRUSH = "chosen", "brush"
 
+#: From so many boots on they are drawn small and below the line.
+_CROWD = 300
+
 #: The band in which change points are named.
 _CHANGE = "change"
 
@@ -73,13 +76,14 @@ def trend(what: Picture) -> alt.LayerChart:
     x, y = what.axis.x(span), scale.y()
     rows = trend_rules.change_rows(what.changes, what.axis, what.span, metric.unit, scale.bands.get(_CHANGE, 0.0))
     kept, _ = trend_rules.kept_moves(what.changes, what.axis, what.span)
+    # A click must reach a boot and not the line above it; of very many boots the line would not be seen below them.
+    last = [line(what.levels, metric.unit, scale.worth, x, y), _boots(what, scale.worth, scale.bands, x, y)]
     return alt.LayerChart(
         layer=[
             *trend_rules.moves(kept, x, span[1] - span[0] if span else 1.0),
             *trend_rules.bounds(near, scale.worth, y),
             *trend_rules.change_points(rows, x, y),
-            line(what.levels, metric.unit, scale.worth, x, y),
-            _boots(what, scale.worth, scale.bands, x, y),
+            *(reversed(last) if len(what.points) > _CROWD else last),
         ],
         height=440,
         description=described(what),
@@ -162,7 +166,8 @@ def _boots(what: Picture, worth: float, bands: dict[str, float], x: alt.X, y: al
     # The usual ones first, so that none of them covers another. All in one layer: a selection belongs to one.
     ordered = sorted(what.points, key=lambda item: item.state != "ok")
     rows = [_boot(item, what, worth, bands) for item in ordered]
-    marks = many(rows).mark_point(size=60, filled=True, opacity=0.75, cursor="pointer")
+    few = len(rows) <= _CROWD
+    marks = many(rows).mark_point(size=60 if few else 22, filled=True, opacity=0.75 if few else 0.5, cursor="pointer")
     legend = alt.Legend(
         orient="bottom", columns=3, values=[name for name in names if any(row["state"] == name for row in rows)]
     )

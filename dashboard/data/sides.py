@@ -23,7 +23,7 @@ KINDS = {
 }
 
 #: Boots of one side that are compared at most, the newest; and how many ids a picker lists.
-MOST, LISTED = 200, 300
+MOST, LISTED = 100, 300
 #: Ids that a message about the beginning of several lists.
 _NAMED = 5
 

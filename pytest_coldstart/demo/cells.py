@@ -257,15 +257,14 @@ def _cells() -> tuple[DemoCell, ...]:
         *((LLAMACPP, tier, {"n_ctx": 512}) for tier in ("pristine", "restart")),
         (TRANSFORMERS, "restart", {"dtype": "bfloat16"}),
     )
+    # The pages open at what was booted last: what the story is about.
     return (
-        *(vllm(tier, enforce_eager=True) for tier in ("pristine", "restart", "wake")),
-        *(
-            vllm(tier, 2 if tier == "restart" else 1, enforce_eager=False)
-            for tier in ("pristine", "redeploy", "restart")
-        ),
+        *(DemoCell(engine, tier, options, tier) for engine, tier, options in others),
         vllm("restart", enforce_eager=False, block_size=32),
         vllm("restart", enforce_eager=False, gpu_memory_utilization=0.6),
-        *(DemoCell(engine, tier, options, tier) for engine, tier, options in others),
+        *(vllm(tier, enforce_eager=True) for tier in ("pristine", "restart", "wake")),
+        *(vllm(tier, enforce_eager=False) for tier in ("pristine", "redeploy")),
+        vllm("restart", 2, enforce_eager=False),
     )
 
 

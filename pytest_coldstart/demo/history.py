@@ -70,7 +70,7 @@ class DemoRun:
 
     def header(self) -> dict[str, Any]:
         cpu, cores, memory = "AMD EPYC 9654 (demo)", 48, 540_000_000_000
-        pull = self.number % 7 == 3
+        pull = self.number % 7 == 2
         return {
             "started_at": self.at.isoformat(timespec="milliseconds"),
             "hostname": self.host.name,

@@ -100,8 +100,8 @@ def _samples(used: int, phases: Sequence[Phase], end: float, order: random.Rando
         done = sum(min(when, item.end) - item.begin for item in takes if when > item.begin) / total
         busy = {"graph_capture": 0.7, "first_request": 0.45, "warmup": 0.6, "compile": 0.2}.get(now, 0.0)
         columns["memory_used"].append(float(int(_IDLE + (used - _IDLE) * done)))
-        columns["gpu_utilisation"].append(round(busy * order.uniform(0.8, 1.0), 2))
-        columns["memory_utilisation"].append(round(busy * 0.5, 2))
+        columns["gpu_utilisation"].append(float(round(100 * busy * order.uniform(0.8, 1.0))))
+        columns["memory_utilisation"].append(float(round(50 * busy)))
         columns["pcie_rx"].append(6.1e9 if now == "load_weights" else 2e6)
         columns["power"].append(round(118 + 480 * busy, 1))
         columns["temperature"].append(float(int(34 + 20 * busy)))

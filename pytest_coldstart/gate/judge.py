@@ -136,7 +136,7 @@ def _stabilities(
     metrics = {metric for boot in boots for metric in policies.of(boot.record.engine, boot.record.cell_id).metrics}
     try:
         with reader(history.database, wait=0.0) if isinstance(history, Home) else nullcontext(history) as con:
-            found = {metric: stabilities(con, names, metric, judged) for metric in metrics}
+            found = stabilities(con, names, sorted(metrics), judged)
     except StoreError as error:
         return [{}] * len(pairs), [f"how stable the cells have been is unknown: {error}"]
     return [{metric: found[metric][name] for metric in metrics} for name in names], []

@@ -47,36 +47,39 @@ UNKNOWN = Stability(False, None, 0, "no boots of this series are stored")
 
 def stability(con_or_home: duckdb.DuckDBPyConnection | Home, series: str, metric: str) -> Stability:
     """As :func:`stabilities` of one series."""
-    return stabilities(con_or_home, [series], metric)[series]
+    return stabilities(con_or_home, [series], [metric])[metric][series]
 
 
 def stabilities(
     con_or_home: duckdb.DuckDBPyConnection | Home,
     series: Sequence[str],
-    metric: str,
+    metrics: Sequence[str],
     without: Collection[str] = (),
-) -> dict[str, Stability]:
-    """The stability of each of *series*, by one query. A home without a database has no history. Needs the extra ``gate``.
+) -> dict[str, dict[str, Stability]]:
+    """The stability of each of *series* in each of *metrics*, by one query. A home without a database has no history. Needs the extra ``gate``.
 
     *without*: ids of runs that are no part of the history, as those that are being judged: their change is not its noise.
 
     :raises StoreError: the store cannot be read, or another process holds it.
     :raises ImportError: numpy or ruptures is missing.
     """
-    from pytest_coldstart.history.read import runs_of
+    from pytest_coldstart.history.read import runs_of_each
     from pytest_coldstart.store.database import reader
     from pytest_coldstart.store.home import Home
 
     opened: AbstractContextManager[duckdb.DuckDBPyConnection]
     if isinstance(con_or_home, Home):
         if not con_or_home.database.exists():
-            return dict.fromkeys(series, UNKNOWN)
+            return {metric: dict.fromkeys(series, UNKNOWN) for metric in metrics}
         opened = reader(con_or_home.database)
     else:
         opened = nullcontext(con_or_home)
     with opened as con:
-        found = runs_of(con, series, metric, newest=_RECENT)
-    return {name: of_runs([run for run in found[name] if run.run_id not in without]) for name in series}
+        found = runs_of_each(con, series, metrics, newest=_RECENT)
+    return {
+        metric: {name: of_runs([run for run in runs[name] if run.run_id not in without]) for name in series}
+        for metric, runs in found.items()
+    }
 
 
 def of_runs(runs: Sequence[RunPoint]) -> Stability:

@@ -20,10 +20,11 @@ SELECT series, arg_max(cell_id, started_at), arg_max(nodeid, started_at), any_va
 FROM boot WHERE {_COUNTED} GROUP BY series ORDER BY max(started_at) DESC NULLS LAST, series
 """
 
-# A gate's runs are left out: their boots are of any two commits, in random order. The metric of the chosen boots is found by
-# an inner join: by an outer one DuckDB would read that of all boots. Versions are long, and read of one boot a run.
+# A gate's runs are left out: their boots are of any two commits, in random order. The metrics of the chosen boots is found by
+# an inner join within bounds: ids begin with the time of the boot, so that the rest of the table is passed over. Versions are
+# long, and read of one boot a run.
 _RUNS = f"""
-WITH picked AS (
+WITH wanted AS (SELECT unnest($metrics::VARCHAR[]) AS name), picked AS (
     SELECT b.rowid AS place, b.boot_id, b.series, b.run_id, b.started_at, b.outcome FROM boot b
     WHERE {_COUNTED} AND b.series IN (SELECT unnest($series::VARCHAR[]))
       AND b.run_id NOT IN (SELECT run_id FROM run WHERE coalesce(json_type(extra, '$.gate'), 'NULL') <> 'NULL')
@@ -35,13 +36,14 @@ WITH picked AS (
 ), chosen AS (
     SELECT p.* FROM picked p SEMI JOIN newest n ON n.series = p.series AND n.run_id = p.run_id
 ), measured AS (
-    SELECT m.boot_id, m.value FROM metric m JOIN chosen c ON c.boot_id = m.boot_id WHERE m.name = $metric
+    SELECT m.boot_id, m.name, m.value FROM metric m JOIN chosen c ON c.boot_id = m.boot_id WHERE m.name IN (@names)
+      AND m.boot_id >= (SELECT min(boot_id) FROM chosen) AND m.boot_id <= (SELECT max(boot_id) FROM chosen)
 ), found AS (
-    SELECT c.series, c.run_id, list(CASE WHEN c.outcome = 'failed' THEN 'inf'::DOUBLE ELSE m.value END) AS found
-    FROM chosen c LEFT JOIN measured m ON m.boot_id = c.boot_id
-    GROUP BY c.series, c.run_id
+    SELECT c.series, c.run_id, w.name, list(CASE WHEN c.outcome = 'failed' THEN 'inf'::DOUBLE ELSE m.value END) AS found
+    FROM chosen c CROSS JOIN wanted w LEFT JOIN measured m ON m.boot_id = c.boot_id AND m.name = w.name
+    GROUP BY c.series, c.run_id, w.name
 )
-SELECT n.series, n.run_id, n.started_at, f.found, r.git_commit, r.git_branch, r.git_dirty,
+SELECT f.name, n.series, n.run_id, n.started_at, f.found, r.git_commit, r.git_branch, r.git_dirty,
        r.driver, r.kernel, r.hostname, r.versions, b.versions
 FROM newest n JOIN found f ON f.series = n.series AND f.run_id = n.run_id JOIN boot b ON b.rowid = n.place
 LEFT JOIN run r ON r.run_id = n.run_id
@@ -127,14 +129,28 @@ def runs_of(
     con: duckdb.DuckDBPyConnection, series: Sequence[str], metric: str, branch: str | None = None, newest: int = ALL
 ) -> dict[str, list[RunPoint]]:
     """The *newest* runs of each of *series* in the order of time, those of *branch* alone where it is given. One query."""
-    found: dict[str, list[RunPoint]] = {name: [] for name in series}
-    values = {"series": list(series), "metric": metric, "branch": branch, "newest": newest}
-    for row in con.execute(_RUNS, values).fetchall():
-        found[row[0]].append(_run(row))
+    return runs_of_each(con, series, [metric], branch, newest)[metric]
+
+
+def runs_of_each(
+    con: duckdb.DuckDBPyConnection,
+    series: Sequence[str],
+    metrics: Sequence[str],
+    branch: str | None = None,
+    newest: int = ALL,
+) -> dict[str, dict[str, list[RunPoint]]]:
+    """As :func:`runs_of` for each of *metrics*, with one look at the boots and their metrics. One query."""
+    found: dict[str, dict[str, list[RunPoint]]] = {metric: {name: [] for name in series} for metric in metrics}
+    # One by one: constants are what DuckDB passes over the rest of the table for.
+    names = {f"metric{n}": metric for n, metric in enumerate(metrics)}
+    values = {"series": list(series), "metrics": list(metrics), "branch": branch, "newest": newest, **names}
+    sql = _RUNS.replace("@names", ", ".join(f"${name}" for name in names))
+    for metric, *row in con.execute(sql, values).fetchall() if metrics else ():
+        found[metric][row[0]].append(_run(row))
     return found
 
 
-def _run(row: tuple[Any, ...]) -> RunPoint:
+def _run(row: Sequence[Any]) -> RunPoint:
     _, run_id, started_at, values, commit, branch, dirty, *environment = row
     known = tuple(sorted(value for value in values if value is not None))
     unmeasured = len(values) - len(known)

@@ -417,3 +417,10 @@ def test_panels_share_their_axes_and_hold_every_series_once() -> None:
 
 def test_a_level_is_plain_data() -> None:
     assert levels([ran(1, 2.0)], Times(), join=False) == [Level(MS + 60000, 2.0, (ran(1, 2.0),), 1, 0, 0)]
+
+
+def test_of_very_many_boots_the_line_is_above_them() -> None:
+    boots = [point(str(n), n, 2.0) for n in range(301)]
+    marks = [one["mark"]["type"] for one in trend(what(boots)).to_dict()["layer"]]
+    assert marks[-2:] == ["point", "line"]
+    assert [one["mark"]["type"] for one in trend(what(boots[:300])).to_dict()["layer"]][-2:] == ["line", "point"]

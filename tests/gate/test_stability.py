@@ -86,12 +86,12 @@ def test_all_series_of_a_gate_are_read_at_once_from_a_store(tmp_path: Path) -> N
     write(home, "main", *boots)
     ingest(home)
     with reader(home.database) as con:
-        found = stabilities(con, [*names.values(), "unknown"], "cold_start")
+        found = stabilities(con, [*names.values(), "unknown"], ["cold_start"])["cold_start"]
     assert [found[name].unstable for name in (names["calm"], names["wild"], "unknown")] == [False, True, False]
     assert found[names["calm"]].mad == pytest.approx(0.005, abs=1e-4)
     assert found[names["wild"]].boots == 12
     with reader(home.database) as con:
         (run_id,) = {row[0] for row in con.execute("SELECT run_id FROM boot").fetchall()}
-        assert stabilities(con, [names["wild"]], "cold_start", {run_id})[names["wild"]].boots == 0
+        assert stabilities(con, [names["wild"]], ["cold_start"], {run_id})["cold_start"][names["wild"]].boots == 0
     assert found["unknown"].boots == 0
     assert stability(home, names["calm"], "cold_start") == found[names["calm"]]

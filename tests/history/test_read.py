@@ -3,7 +3,7 @@ from __future__ import annotations
 import math
 from datetime import datetime
 
-from pytest_coldstart.history.read import Series, all_series, has_metric, matching, runs_of
+from pytest_coldstart.history.read import Series, all_series, has_metric, matching, runs_of, runs_of_each
 from pytest_coldstart.store.database import reader
 from pytest_coldstart.store.home import Home
 from tests.history.conftest import Fill, commit
@@ -24,8 +24,12 @@ def test_the_runs_of_a_series_in_the_order_of_time(home: Home, fill: Fill) -> No
     with reader(home.database) as con:
         first, second = runs_of(con, [one.series], "cold_start")[one.series]
         assert runs_of(con, [one.series, "none"], "cold_start", newest=1) == {one.series: [second], "none": []}
+        each = runs_of_each(con, [one.series], ["cold_start", "nothing"])
+        assert runs_of_each(con, [one.series], []) == {}
         assert has_metric(con, "cold_start")
         assert not has_metric(con, "coldstart")
+    assert each["cold_start"][one.series] == [first, second]
+    assert [(run.values, run.unmeasured) for run in each["nothing"][one.series]] == [((), 3), ((math.inf,), 1)]
     assert (first.values, first.unmeasured) == ((1.0, 3.0), 1)
     assert (second.values, second.unmeasured) == ((2.0, math.inf), 0)
     assert (first.started_at, first.commit, first.dirty) == (datetime(2026, 3, 1, 8), commit(0), False)

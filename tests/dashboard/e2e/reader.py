@@ -123,7 +123,7 @@ class Reader:
 
     def text(self) -> str:
         """What stands on the page, tables included, of which Chromium draws a picture and keeps the words beside it."""
-        return str(self.page.evaluate(_TEXT))
+        return str(self.page.evaluate(WORDS))
 
     def query(self) -> str:
         return urlsplit(self.page.url).query
@@ -133,7 +133,8 @@ class Reader:
         return list(self.page.evaluate(_CUT_OFF))
 
 
-_TEXT = """() => {
+#: All words of a page, those of tables and fields too.
+WORDS = """() => {
   const words = [document.title, document.querySelector('[data-testid="stApp"]').innerText];
   for (const cell of document.querySelectorAll('[data-testid="stDataFrame"] table :is(th, td)')) words.push(cell.textContent);
   for (const field of document.querySelectorAll('input, textarea')) words.push(field.value);

@@ -17,7 +17,7 @@ FOLDER = Path(__file__).parents[3] / "docs" / "screenshots"
 
 #: Name of the picture, page, width, height, theme.
 SHOTS = (
-    *((page, page, 1280, 900, "light") for page in PAGES),
+    *((page, page, 1280, 1900 if page == "boot" else 900, "light") for page in PAGES),
     ("boot-dark", "boot", 1280, 900, "dark"),
     ("trend-dark", "trend", 1280, 900, "dark"),
     ("overview-narrow", "overview", 390, 844, "light"),
