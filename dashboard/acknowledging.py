@@ -18,8 +18,9 @@ def form(home: Home, history: History) -> None:
     left = [point for point in history.points if point.acknowledged is None]
     if not place.current().acknowledge or not left:
         return
-    # Another key once one more has been acknowledged, so that the next form is an empty one.
-    key = f"{history.series.series} {history.metric} {len(left)}"
+    # Another key once they are not the same any more, so that nobody acknowledges one that the form did not show.
+    runs = " ".join(history.runs[point.index].run_id for point in left)
+    key = f"{history.series.series} {history.metric} {runs}"
     with st.form(f"acknowledge {key}", border=True):
         number = st.selectbox(
             "change point", range(len(left)), format_func=lambda n: _named(left[n]), key=f"which {key}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import duckdb
@@ -40,6 +40,9 @@ class _Instance:
             con.execute(f"USE {name}").fetchall()
         except BaseException:
             con.close()
+            if not self.users[path]:
+                with suppress(duckdb.Error):  # it was not attached; else it would keep the writer out
+                    self.con.execute(f"DETACH {name}").fetchall()
             raise
         self.users[path] += 1
         return con
@@ -61,6 +64,7 @@ def attached(path: Path, wait: float) -> Iterator[duckdb.DuckDBPyConnection]:
 
     :raises StoreError: as :func:`pytest_coldstart.store.database.connect`.
     """
+    path = path.resolve()  # two ways to one file are one store: it can be attached but once
     instance, con = patiently(lambda: _join(path), path, wait)
     try:
         yield con
@@ -68,8 +72,8 @@ def attached(path: Path, wait: float) -> Iterator[duckdb.DuckDBPyConnection]:
         try:
             with _LOCK:
                 instance.leave(path, con)
-        except _FATAL:
-            _retire(instance)
+        except duckdb.Error:
+            _retire(instance)  # it may hold the store still: it goes, and the lock with it, when the last one has left
 
 
 def _join(path: Path) -> tuple[_Instance, duckdb.DuckDBPyConnection]:

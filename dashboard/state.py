@@ -30,6 +30,11 @@ def choice(
 
 def choices(key: str, options: Sequence[str], label: str = "", help: str | None = None) -> list[str]:
     """Any of *options*; none chosen means all. In the address while something is chosen."""
+    # Streamlit drops them from the address without a word, and more would be shown than the link meant.
+    gone = [word for word in st.query_params.get_all(key) if word and word not in options]
+    if gone:
+        words = ", ".join(map(repr, gone))
+        st.warning(text.plain(f"The link asks for the {label or key} {words}, which is not here and is left out."))
     found: list[str] = st.multiselect(label or key, options, key=key, bind="query-params", placeholder="all", help=help)
     return found
 

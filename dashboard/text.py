@@ -10,8 +10,9 @@ from dashboard.data.series import Reading, Series
 from pytest_coldstart import units
 from pytest_coldstart.metrics import Metric
 
-#: What Markdown, and Streamlit's colours, icons and formulas, begin with.
-_MARKDOWN = re.compile(r"([\\`*_{}\[\]()<>#+\-.!|~:$&])")
+#: What Markdown, and Streamlit's colours and formulas, begin with; and what is in the names of its icons, which it looks for
+#: without heed of what stands before them.
+_MARKDOWN = re.compile(r"([\\`*_{}\[\]()<>#+\-.!|~:$&/])")
 
 
 def reading(item: Reading, metric: Metric) -> str:
@@ -52,8 +53,9 @@ def span(seconds: float) -> str:
 
 
 def plain(words: str) -> str:
-    """*words* for a place where Streamlit reads Markdown (labels, captions, titles): shown as they are."""
-    return _MARKDOWN.sub(r"\\\1", words.replace("\n", " "))
+    """*words* for a place where Streamlit reads Markdown (labels, captions, titles): shown as they are, on one line."""
+    # Any white space: a carriage return ends a line as well, and four spaces at its beginning would make code of it.
+    return _MARKDOWN.sub(r"\\\1", " ".join(words.split()))
 
 
 def commit(sha: str | None, branch: str | None = None, dirty: bool | None = None) -> str:

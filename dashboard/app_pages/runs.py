@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -121,7 +122,7 @@ def _tables(shown: Detail) -> None:
     with environment:
         _table(run_rows.of_environment(shown), "Nothing is known of the run's environment.")
         if shown.command:
-            st.code(" ".join(shown.command), language="sh", wrap_lines=True)
+            st.code(shlex.join(shown.command), language="sh", wrap_lines=True)
     with references:
         st.caption(
             "Small fixed work that is timed after each boot's stop: where it is slower than usual, the machine was, not the engine."

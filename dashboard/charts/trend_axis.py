@@ -49,9 +49,11 @@ class Times:
     def read(self, word: str) -> float | None:
         try:
             found = datetime.fromisoformat(word)
-        except ValueError:
+            place = _milliseconds(found.astimezone(UTC).replace(tzinfo=None) if found.tzinfo else found)
+            self.word(place)
+        except (ValueError, OverflowError):  # no time, or at an end of the calendar one of no year in UTC
             return None
-        return _milliseconds(found.astimezone(UTC).replace(tzinfo=None) if found.tzinfo else found)
+        return place
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import lru_cache
 from importlib.util import find_spec
 
@@ -73,7 +73,7 @@ def changed(
 def _is_new(condition: Changed, point: Point, runs: int, now: datetime) -> bool:
     if condition.runs is not None:
         return point.index >= runs - condition.runs
-    return point.at is None or now - point.at <= timedelta(seconds=condition.seconds or 0.0)
+    return point.at is None or (now - point.at).total_seconds() <= (condition.seconds or 0.0)
 
 
 def _is_wanted(condition: Changed, point: Point) -> bool:

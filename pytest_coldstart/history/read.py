@@ -20,7 +20,7 @@ SELECT series, arg_max(cell_id, started_at), arg_max(nodeid, started_at), any_va
 FROM boot WHERE {_COUNTED} GROUP BY series ORDER BY max(started_at) DESC NULLS LAST, series
 """
 
-# A gate's runs are left out: their boots are of any two commits, in random order. The metrics of the chosen boots is found by
+# A gate's runs are left out: their boots are of any two commits, in random order. The metrics of the chosen boots are found by
 # an inner join within bounds: ids begin with the time of the boot, so that the rest of the table is passed over. Versions are
 # long, and read of one boot a run.
 _RUNS = f"""

@@ -261,6 +261,7 @@ def test_a_new_change_fires_at_its_run(stepped: Home, says: Says) -> None:
     at = datetime(2026, 11, 2, 8, 12)
     assert only(says(CHANGE + "days = 1", at + timedelta(hours=23))).state == FIRES
     assert only(says(CHANGE + "days = 1", at + timedelta(hours=25))).state == OK
+    assert only(says(CHANGE + "days = 1000000000")).state == FIRES  # longer than a timedelta can be
 
 
 def test_the_way_and_the_size_have_to_be_those_of_the_rule(stepped: Home, says: Says) -> None:

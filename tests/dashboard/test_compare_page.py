@@ -202,4 +202,4 @@ def test_markup_of_the_store_is_shown_as_text(page: AppTest, home: Home, monkeyp
 
 def test_markup_of_the_address_is_shown_as_text(page: AppTest, two: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     shown(page, two.root, monkeypatch, kind="runs", base="<b>x</b> **y**", head="r-2", cell="<i>")
-    assert page.error[0].value == r"base\: the store has no run '\<b\>x\</b\> \*\*y\*\*'\."
+    assert page.error[0].value == r"base\: the store has no run '\<b\>x\<\/b\> \*\*y\*\*'\."

@@ -164,3 +164,17 @@ def test_an_attack_is_shown_as_text(page: AppTest, tmp_path: Path, monkeypatch: 
     assert not page.exception
     for item in [*page.markdown, *page.caption, *page.error]:
         assert not re.search(r"(?<!\\)(<script|<img|\]\(javascript|:red\[owned)", item.value)
+
+
+def test_a_filter_that_is_not_here_any_more_is_named(
+    page: AppTest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = Home.at(tmp_path / "store")
+    home.prepare()
+    run(home, "r-1", [boot("b-1", 0, 2.0)], [])
+    monkeypatch.setenv("COLDSTART_STORE", str(home.root))
+    page.query_params["engine"] = ["llamacpp", "<b>gone"]
+    page.run()
+    assert not page.exception
+    assert "The link asks for the engine '<b>gone', which is not here and is left out." in words(page)
+    assert page.multiselect[0].value == ["llamacpp"]

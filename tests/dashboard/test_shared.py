@@ -56,6 +56,15 @@ def test_two_stores_at_once_are_two(store: Path, tmp_path: Path) -> None:
         assert (one.execute(sql).fetchall(), two.execute(sql).fetchall()) == ([(0,)], [(1,)])
 
 
+def test_two_ways_to_one_store_are_one(store: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link.duckdb"
+    link.symlink_to(store)
+    sql = "SELECT count(*) FROM run"
+    with attached(store, 0) as one, attached(link, 0) as two:
+        assert one.execute(sql).fetchall() == two.execute(sql).fetchall() == [(0,)]
+    assert not is_open(store)
+
+
 def test_nothing_can_be_written(store: Path) -> None:
     with attached(store, 0) as con, pytest.raises(duckdb.Error, match="read-only"):
         con.execute("INSERT INTO run (run_id) VALUES ('r-1')").fetchall()

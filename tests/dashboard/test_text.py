@@ -65,13 +65,19 @@ def test_versions_are_sorted() -> None:
 
 
 @pytest.mark.parametrize(
-    "hostile", ["[x](http://e.org)", "<b>", "*a* _b_ `c` $d$ :red[e] ~f~ #g |h| !i &amp; \\j", "a\nb"]
+    "hostile",
+    ["[x](http://e.org)", "<b>", "*a* _b_ `c` $d$ :red[e] ~f~ #g |h| !i &amp; \\j", ":material/home:", "a\nb"],
 )
 def test_plain_words_keep_every_sign_and_mean_nothing_to_markdown(hostile: str) -> None:
     made = text.plain(hostile)
     assert "\n" not in made
     kept, rest = [], iter(made)
     for sign in rest:
-        assert sign not in "`*_{}[]()<>#+-.!|~:$&"
+        assert sign not in "`*_{}[]()<>#+-.!|~:$&/"
         kept.append(next(rest) if sign == "\\" else sign)
     assert "".join(kept) == hostile.replace("\n", " ")
+
+
+@pytest.mark.parametrize("hostile", ["a\r\r    b", "\t a \u2028 b", "    a\n\n\tb  "])
+def test_plain_words_are_one_line_that_begins_no_code(hostile: str) -> None:
+    assert text.plain(hostile) == "a b"

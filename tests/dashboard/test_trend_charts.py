@@ -276,6 +276,8 @@ def test_commits_are_text_in_the_axis_whatever_they_are() -> None:
         ("", "", None),
         ("soon", "2026-11-02", None),
         ("2026-11-02", "", None),
+        ("0001-01-01T00:00:00+05:00", "2026-11-02", None),
+        ("2026-11-02", "9999-12-31T23:59:59.999999", None),
     ],
 )
 def test_the_address_zooms_to_times(begin: str, end: str, found: Span | None) -> None:

@@ -137,7 +137,7 @@ class Reader:
 WORDS = """() => {
   const words = [document.title, document.querySelector('[data-testid="stApp"]').innerText];
   for (const cell of document.querySelectorAll('[data-testid="stDataFrame"] table :is(th, td)')) words.push(cell.textContent);
-  for (const field of document.querySelectorAll('input, textarea')) words.push(field.value);
+  for (const field of document.querySelectorAll('input, textarea')) if (field.checkVisibility() && field.type !== 'hidden') words.push(field.value);
   return words.join('\\n');
 }"""
 
