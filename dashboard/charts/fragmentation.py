@@ -45,7 +45,7 @@ def points(rows: Sequence[Row], bounds: Sequence[float]) -> alt.LayerChart:
     axis = alt.Axis(title=None, labelExpr="split(datum.value, '|')[1]", grid=True, ticks=False, domain=False)
     y = alt.Y("line:N", sort=lines, scale=alt.Scale(domain=lines), axis=axis)
     x = alt.X("percent:Q", title=_TITLE, scale=alt.Scale(zero=True), axis=alt.Axis(format="~g", tickCount=6))
-    words = chart(names).mark_text(align="left", dx=4, fontWeight="bold", limit=520)
+    words = chart(names).mark_text(align="left", dx=4, fontWeight="bold", limit=alt.ExprRef("width - 8"))
     return alt.LayerChart(
         layer=[
             _rules(bounds, x=alt.X("percent:Q")),

@@ -83,7 +83,7 @@ def down(field: str, rows: int) -> alt.Y:
 def named(names: Sequence[str], below: float) -> alt.Chart:
     """The name of each row in the plot, over its marks: beside it, a long one would leave a narrow screen no room."""
     placed = [{"y": -number - below, "name": name} for number, name in enumerate(names)]
-    marked = chart(placed).mark_text(align="left", dx=4, fontWeight="bold", limit=560)
+    marked = chart(placed).mark_text(align="left", dx=4, fontWeight="bold", limit=alt.ExprRef("width - 8"))
     words: alt.Chart = marked.encode(x=alt.value(0), y=down("y", len(names)), text="name:N")
     return words
 

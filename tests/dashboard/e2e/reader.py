@@ -129,7 +129,16 @@ class Reader:
         return urlsplit(self.page.url).query
 
     def cut_off(self) -> list[str]:
-        """What is wider than the window, or stands outside of it, in words; nothing where all is well."""
+        """What is wider than the window, or stands outside of it, in words; nothing where all is well.
+
+        A chart follows its window a moment later: it is given that moment.
+        """
+        from playwright.sync_api import TimeoutError as TookTooLong
+
+        try:
+            self.page.wait_for_function(f"() => ({_CUT_OFF})().length === 0", polling=200, timeout=PATIENCE / 4)
+        except TookTooLong:
+            pass
         return list(self.page.evaluate(_CUT_OFF))
 
 

@@ -91,6 +91,7 @@ def test_open_pages_work_while_a_run_writes_and_show_it_when_it_has_ended(
     took = {}
     for page, word in (("runs", new), ("overview", last)):
         _wait_for(readers[page], word)
+        readers[page].page.wait_for_function("word => said.some(([at, words]) => words.includes(word))", arg=word)
         took[page] = readers[page].page.evaluate(_FIRST_WITH, word) / 1000 - ended[0]
     print(
         f"shown after the end of the run: {', '.join(f'{page} {took[page]:.1f} s' for page in took)} (wanted: {SOON} s)"
