@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -28,6 +29,14 @@ QUIET = (
 
 Serve = Callable[..., Server]
 Reads = Callable[..., Reader]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """One file of these tests at a time: a browser and its server keep two cores busy, and two of each only wait for the other."""
+    with (tmp_path_factory.getbasetemp().parent / "browser.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 @pytest.fixture(scope="package")
