@@ -45,8 +45,9 @@ def given(arguments: Sequence[str], environ: Mapping[str, str]) -> Given:
     parser.add_argument("--acknowledge", action="store_true")
     try:
         found = parser.parse_known_args(arguments)[0]
-    except argparse.ArgumentError:
-        raise Unusable("--store names no folder.", " ".join(arguments), _USAGE) from None
+    except argparse.ArgumentError as error:
+        what = "--store names no folder." if error.argument_name == "--store" else f"The dashboard's options: {error}."
+        raise Unusable(what, " ".join(arguments), _USAGE) from None
     paths = found.store or [environ.get(STORE_VARIABLE) or ".coldstart"]
     if "" in paths:
         raise Unusable("--store names no folder.", " ".join(arguments), _USAGE)

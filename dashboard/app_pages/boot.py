@@ -54,7 +54,9 @@ whole = ask(home, data.whole, boot_id)
 run_id = ask(home, data.run_of, boot_id)
 runs = {item.id: item.words for item in ask(home, data.runs, run_id)}
 boots = {item.id: item.words for item in ask(home, data.of_run, run_id, boot_id)}
-st.session_state["boot_run"], st.session_state["boot_of_run"] = run_id, boot_id
+# A boot that was removed a moment ago is in neither list: then nothing is chosen in them.
+st.session_state["boot_run"] = run_id if run_id in runs else None
+st.session_state["boot_of_run"] = boot_id if boot_id in boots else None
 first, second, third = st.columns([2, 2, 1])
 first.selectbox("run", list(runs), format_func=runs.__getitem__, key="boot_run", on_change=_to_run)
 second.selectbox("boot", list(boots), format_func=boots.__getitem__, key="boot_of_run", on_change=_to_boot)

@@ -122,8 +122,9 @@ def _verdicts(con: duckdb.DuckDBPyConnection, record: BootRecord) -> tuple[Verdi
 
 
 def run_of(con: duckdb.DuckDBPyConnection, boot_id: str) -> str:
-    """The run of a boot."""
-    return str(rows(con, "SELECT run_id FROM boot WHERE boot_id = ?", [boot_id])[0]["run_id"])
+    """The run of a boot; empty where the boot is gone, as after ``coldstart prune``."""
+    found = rows(con, "SELECT run_id FROM boot WHERE boot_id = ?", [boot_id])
+    return str(found[0]["run_id"]) if found else ""
 
 
 def runs(con: duckdb.DuckDBPyConnection, with_run: str = "") -> tuple[Listed, ...]:

@@ -128,10 +128,14 @@ def _said(arguments: argparse.Namespace, home: Home, rules: Rules, found: Sequen
     from pytest_coldstart.alerts.finding import NOTHING
 
     if arguments.json:
-        print(json.dumps(text.to_dict(found, rules.path, home.database, now), indent=2, allow_nan=False))
+        words = json.dumps(text.to_dict(found, rules.path, home.database, now), indent=2, allow_nan=False)
     else:
-        print("\n".join(text.lines(found, max(_NARROW, shutil.get_terminal_size((_WIDTH, 24)).columns))))
-    sys.stdout.flush()
+        words = "\n".join(text.lines(found, max(_NARROW, shutil.get_terminal_size((_WIDTH, 24)).columns)))
+    try:
+        print(words, flush=True)
+    except BrokenPipeError:
+        # Nobody reads on: the exit code and the webhook still say what fires.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     idle = [one.rule.name for one in found if one.state == NOTHING]
     if idle and arguments.strict:
         print(f"coldstart: no series is matched by {', '.join(map(repr, idle))}", file=sys.stderr)

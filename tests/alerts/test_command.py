@@ -72,6 +72,22 @@ def test_what_fires_is_printed_with_value_bound_and_since_when(home: Home, colds
     assert not (home.root / "alerts.json").exists()
 
 
+def test_who_reads_no_further_loses_neither_the_exit_code_nor_the_webhook(home: Home, coldstart: Run) -> None:
+    slow(home)
+    with hook(200) as to:
+        words = ["alerts", "--store", str(home.root), "--webhook", to.url]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "pytest_coldstart.cli", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        assert process.stdout
+        assert process.stderr
+        process.stdout.close()
+        said = process.stderr.read()
+        assert process.wait() == 1, said
+        process.stderr.close()
+        assert len(to.bodies) == 1
+
+
 def test_json(home: Home, coldstart: Run, capsys: Capture) -> None:
     run(home, "r-1", [boot("b-1", 1, 2.0), failed("b-2", 2)], [])
     assert coldstart("--json") == 1

@@ -98,6 +98,7 @@ def test_the_picker_lists_the_newest_runs_and_their_boots_in_words(filled: Home)
             "llamacpp llamacpp-tiny-restart, prime: ok, 20261102T080000-aaaa",
         ]
         assert data.run_of(con, "20261102T080300-dddd") == "r-2"
+        assert data.run_of(con, "20261102T080300-gone") == ""
         assert data.first_of(con, "r-1") == "20261102T080200-cccc"
         assert data.first_of(con, "r-2") == "20261102T080300-dddd"
         assert data.first_of(con, "gone") is None

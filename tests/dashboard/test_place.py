@@ -36,6 +36,11 @@ def test_a_store_that_names_nothing_is_a_message(words: list[str]) -> None:
         given(words, {})
 
 
+def test_a_wrong_option_is_named() -> None:
+    with pytest.raises(Unusable, match="--demo: ignored explicit argument '1'"):
+        given(["--demo=1"], {})
+
+
 def test_the_other_options() -> None:
     assert (given([], {}).demo, given([], {}).acknowledge) == (False, False)
     assert given(["--demo"], {}).demo
