@@ -8,16 +8,20 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_coldstart.dashboard import app
 from pytest_coldstart.record import BootRecord, Failure, Value
 from pytest_coldstart.slo import Verdict
 from pytest_coldstart.store.home import Home
 from pytest_coldstart.store.ingest import ingest
 from pytest_coldstart.store.runfile import RunFile
 from tests.store.samples import HEADER, record
+
+if TYPE_CHECKING:
+    from streamlit.testing.v1 import AppTest
 
 SMALL = 'options={"n_ctx": 256, "n_parallel": 1, "n_threads": 1, "fit": False, "load_warmup": False}'
 
@@ -93,3 +97,24 @@ def booted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert done.returncode == 1, done.stdout + done.stderr
     assert "2 failed" in done.stdout, done.stdout + done.stderr
     return folder / "store"
+
+
+@pytest.fixture
+def page(monkeypatch: pytest.MonkeyPatch) -> AppTest:
+    """The dashboard as Streamlit's own test runs it, before its first run."""
+    testing = pytest.importorskip(
+        "streamlit.testing.v1", reason="pages need streamlit: pip install 'pytest-coldstart[dashboard]'"
+    )
+    monkeypatch.setattr("sys.argv", ["app.py"])
+    made: AppTest = testing.AppTest.from_file(str(app()), default_timeout=120)
+    return made
+
+
+def shown_on(page: AppTest, name: str, store: Path, monkeypatch: pytest.MonkeyPatch, **query: str) -> AppTest:
+    """*page* of *store*, opened at the address *name* with *query*."""
+    monkeypatch.setenv("COLDSTART_STORE", str(store))
+    page.query_params.update(query)
+    page.run()
+    page.switch_page(f"app_pages/{name}.py").run()
+    assert not page.exception
+    return page

@@ -11,16 +11,9 @@ pytest.importorskip("streamlit", reason="pages need streamlit: pip install 'pyte
 from streamlit.testing.v1 import AppTest
 
 from dashboard.frame import PAGES
-from pytest_coldstart.dashboard import app
 from pytest_coldstart.store.database import connect, migrate, migrations
 from pytest_coldstart.store.home import Home
 from tests.dashboard.conftest import boot, run
-
-
-@pytest.fixture
-def page(monkeypatch: pytest.MonkeyPatch) -> AppTest:
-    monkeypatch.setattr("sys.argv", ["app.py"])
-    return AppTest.from_file(str(app()), default_timeout=60)
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ pytest.importorskip("streamlit", reason="pages need streamlit: pip install 'pyte
 import duckdb
 from streamlit.testing.v1 import AppTest
 
-from pytest_coldstart.dashboard import app
 from pytest_coldstart.store.database import connect, migrate
 from pytest_coldstart.store.home import Home
 from pytest_coldstart.store.ingest import ingest
@@ -20,12 +19,6 @@ from tests.dashboard.test_compare import FAST, SLOW, B, stored, times
 from tests.gate import made
 
 COMPARE = "app_pages/compare.py"
-
-
-@pytest.fixture
-def page(monkeypatch: pytest.MonkeyPatch) -> AppTest:
-    monkeypatch.setattr("sys.argv", ["app.py"])
-    return AppTest.from_file(str(app()), default_timeout=90)
 
 
 def shown(page: AppTest, store: Path, monkeypatch: pytest.MonkeyPatch, **query: Any) -> AppTest:

@@ -15,14 +15,13 @@ from dashboard.data.distribution import Sample, samples
 from dashboard.data.series import all_series
 from dashboard.source import opened
 from pytest_coldstart import units
-from pytest_coldstart.dashboard import app
 from pytest_coldstart.derive import distribution
 from pytest_coldstart.record import BootRecord, Request
 from pytest_coldstart.store.boots import load
 from pytest_coldstart.store.database import connect, migrate
 from pytest_coldstart.store.home import Home
 from tests.dashboard import hostile
-from tests.dashboard.conftest import boot, failed, run
+from tests.dashboard.conftest import boot, failed, run, shown_on
 
 
 def requests(*warm: float, first: float = 5.0) -> tuple[Request, ...]:
@@ -89,21 +88,6 @@ def test_a_series_without_boots_that_count_is_empty(home: Home) -> None:
 # -- the page
 
 
-@pytest.fixture
-def page(monkeypatch: pytest.MonkeyPatch) -> AppTest:
-    monkeypatch.setattr("sys.argv", ["app.py"])
-    return AppTest.from_file(str(app()), default_timeout=60)
-
-
-def shown_on(page: AppTest, store: Path, monkeypatch: pytest.MonkeyPatch, **query: str) -> AppTest:
-    monkeypatch.setenv("COLDSTART_STORE", str(store))
-    page.query_params.update(query)
-    page.run()
-    page.switch_page("app_pages/distribution.py").run()
-    assert not page.exception
-    return page
-
-
 def test_the_page_has_each_series_with_what_is_not_measured(
     page: AppTest, home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,7 +95,7 @@ def test_the_page_has_each_series_with_what_is_not_measured(
     run(home, "r-1", [made("1", 1, 9.0, *many)], [])
     run(home, "r-2", [made("2", 2, 9.0, 0.25, 0.5, cell_digest="few", cell_id="few")], [])
     run(home, "r-3", [failed("3", 3, requests=(), cell_digest="none", cell_id="none")], [])
-    page = shown_on(page, home.root, monkeypatch, runs="3")
+    page = shown_on(page, "distribution", home.root, monkeypatch, runs="3")
     rows = {row["series"]: row for row in page.dataframe[0].value.to_dict("records")}
     full, few, none = rows["llamacpp llamacpp-tiny-restart"], rows["llamacpp few"], rows["llamacpp none"]
     assert (full["N"], full["p50"], full["p99"], full["max"]) == ("100", "505 ms", "990 ms", "1.00 s")
@@ -131,25 +115,25 @@ def test_the_page_has_each_series_with_what_is_not_measured(
 
 
 def test_the_page_of_real_boots(page: AppTest, booted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = shown_on(page, booted, monkeypatch)
+    page = shown_on(page, "distribution", booted, monkeypatch)
     cold = page.dataframe[-1].value.to_dict("records")
     assert any(row["cold p50"].endswith(" of 2") for row in cold)
 
 
 def test_a_store_full_of_attacks_is_shown(page: AppTest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = shown_on(page, hostile.store(tmp_path).root, monkeypatch)
+    page = shown_on(page, "distribution", hostile.store(tmp_path).root, monkeypatch)
     assert page.dataframe
 
 
 def test_a_store_without_boots_is_a_message(page: AppTest, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     with connect(home.database) as con:
         migrate(con)
-    page = shown_on(page, home.root, monkeypatch)
+    page = shown_on(page, "distribution", home.root, monkeypatch)
     assert page.text[0].value == "The store holds no boots yet."
 
 
 def test_more_series_than_are_shown_is_said(page: AppTest, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     run(home, "r-1", [made(f"{number:02d}", number, 9.0, 0.5, cell_digest=f"c{number}") for number in range(13)], [])
-    page = shown_on(page, home.root, monkeypatch)
+    page = shown_on(page, "distribution", home.root, monkeypatch)
     assert "The 12 series seen last of 13; filter for others." in [item.value for item in page.caption]
     assert len(page.dataframe[0].value) == 12

@@ -19,7 +19,6 @@ from dashboard.data.fragmentation import Found, memories
 from dashboard.data.series import all_series
 from dashboard.source import opened
 from pytest_coldstart import fragmentation as of
-from pytest_coldstart.dashboard import app
 from pytest_coldstart.memory import Allocator, KVCache, Memory
 from pytest_coldstart.record import BootRecord
 from pytest_coldstart.slo import Verdict
@@ -27,7 +26,7 @@ from pytest_coldstart.store.boots import load
 from pytest_coldstart.store.database import connect, migrate
 from pytest_coldstart.store.home import Home
 from tests.dashboard import hostile
-from tests.dashboard.conftest import boot, failed, run
+from tests.dashboard.conftest import boot, failed, run, shown_on
 from tests.store.memory_sample import MEMORY
 
 H200 = BootRecord.from_dict(
@@ -219,23 +218,9 @@ def test_settings_stand_in_the_order_of_numbers() -> None:
 # -- the page
 
 
-@pytest.fixture
-def page(monkeypatch: pytest.MonkeyPatch) -> AppTest:
-    monkeypatch.setattr("sys.argv", ["app.py"])
-    return AppTest.from_file(str(app()), default_timeout=60)
-
-
-def shown_on(page: AppTest, store: Path, monkeypatch: pytest.MonkeyPatch) -> AppTest:
-    monkeypatch.setenv("COLDSTART_STORE", str(store))
-    page.run()
-    page.switch_page("app_pages/fragmentation.py").run()
-    assert not page.exception
-    return page
-
-
 def test_the_page_of_a_real_boot_on_a_gpu(page: AppTest, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     run(home, "r-1", [made("1", 1, H200)], [])
-    page = shown_on(page, home.root, monkeypatch)
+    page = shown_on(page, "fragmentation", home.root, monkeypatch)
     assert len(page.get("vega_lite_chart")) == 3
     (row,) = page.dataframe[0].value.to_dict("records")
     assert (row["block size"], row["share of memory"]) == ("16", "0.9 (gpu_memory_utilization)")
@@ -253,7 +238,7 @@ def test_the_page_of_a_real_boot_on_a_gpu(page: AppTest, home: Home, monkeypatch
 def test_the_page_of_an_engine_without_gpu_says_what_cannot_exist(
     page: AppTest, booted: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page = shown_on(page, booted, monkeypatch)
+    page = shown_on(page, "fragmentation", booted, monkeypatch)
     assert page.info[0].value == "Nothing of these series' memory is measured; the table says why."
     cannot = page.dataframe[0].value.to_dict("records")
     assert {"engine": "llamacpp", "part": "allocator", "why": NOT_TORCH} in cannot
@@ -262,12 +247,12 @@ def test_the_page_of_an_engine_without_gpu_says_what_cannot_exist(
 
 
 def test_a_store_full_of_attacks_is_shown(page: AppTest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = shown_on(page, hostile.store(tmp_path).root, monkeypatch)
+    page = shown_on(page, "fragmentation", hostile.store(tmp_path).root, monkeypatch)
     assert page.dataframe
 
 
 def test_a_store_without_boots_is_a_message(page: AppTest, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     with connect(home.database) as con:
         migrate(con)
-    page = shown_on(page, home.root, monkeypatch)
+    page = shown_on(page, "fragmentation", home.root, monkeypatch)
     assert page.text[0].value == "The store holds no boots yet."

@@ -16,14 +16,13 @@ from dashboard.data.newest import Config, configs, newest
 from dashboard.data.series import Series, all_series
 from dashboard.matrix_rows import NOT_SET, label, ordered, places, squares, strategy, version
 from dashboard.source import opened
-from pytest_coldstart.dashboard import app
 from pytest_coldstart.metrics import METRICS
 from pytest_coldstart.record import Value
 from pytest_coldstart.slo import Verdict
 from pytest_coldstart.store.database import connect, migrate
 from pytest_coldstart.store.home import Home
 from tests.dashboard import hostile
-from tests.dashboard.conftest import boot, failed, run
+from tests.dashboard.conftest import boot, failed, run, shown_on
 
 COLD = METRICS["cold_start"]
 
@@ -187,25 +186,10 @@ def test_of_a_metric_that_is_better_when_higher_the_lowest_is_the_worst() -> Non
 # -- the page
 
 
-@pytest.fixture
-def page(monkeypatch: pytest.MonkeyPatch) -> AppTest:
-    monkeypatch.setattr("sys.argv", ["app.py"])
-    return AppTest.from_file(str(app()), default_timeout=60)
-
-
-def shown_on(page: AppTest, store: Path, monkeypatch: pytest.MonkeyPatch, **query: str) -> AppTest:
-    monkeypatch.setenv("COLDSTART_STORE", str(store))
-    page.query_params.update(query)
-    page.run()
-    page.switch_page("app_pages/matrix.py").run()
-    assert not page.exception
-    return page
-
-
 def test_the_page_has_both_tiers_of_the_real_boots(
     page: AppTest, booted: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page = shown_on(page, booted, monkeypatch, x="engine", y="tier")
+    page = shown_on(page, "matrix", booted, monkeypatch, x="engine", y="tier")
     rows = {row["tier"]: row for row in page.dataframe[0].value.to_dict("records")}
     assert set(rows) == {"restart", "scale_out"}
     assert rows["scale_out"]["cold_start"] == "failed"
@@ -220,7 +204,7 @@ def test_the_page_has_both_tiers_of_the_real_boots(
 
 
 def test_an_axis_is_never_crossed_with_itself(page: AppTest, booted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = shown_on(page, booted, monkeypatch, x="engine", y="engine")
+    page = shown_on(page, "matrix", booted, monkeypatch, x="engine", y="engine")
     assert page.selectbox(key="x").value == "engine"
     assert page.selectbox(key="y").value != "engine"
     assert not page.warning
@@ -233,7 +217,7 @@ def test_names_with_markup_are_text(page: AppTest, home: Home, monkeypatch: pyte
     evil = "<img src=x onerror=alert(1)> **b** :red[x] $x$"
     made = cell("a", option=evil) | {"model": {"name": evil}, "cell_id": evil}
     run(home, "r-1", [boot("1", 1, 2.0, tier=evil, **{k: v for k, v in made.items() if k != "tier"})], [])
-    page = shown_on(page, home.root, monkeypatch, x="engine", y="model")
+    page = shown_on(page, "matrix", home.root, monkeypatch, x="engine", y="model")
     titles = [item.value for item in page.markdown if "img" in item.value]
     assert titles
     assert all("\\<img" in item and "\\*\\*b" in item for item in titles)
@@ -241,12 +225,12 @@ def test_names_with_markup_are_text(page: AppTest, home: Home, monkeypatch: pyte
 
 
 def test_a_store_full_of_attacks_is_shown(page: AppTest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = shown_on(page, hostile.store(tmp_path).root, monkeypatch)
+    page = shown_on(page, "matrix", hostile.store(tmp_path).root, monkeypatch)
     assert page.dataframe
 
 
 def test_a_store_without_boots_is_a_message(page: AppTest, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     with connect(home.database) as con:
         migrate(con)
-    page = shown_on(page, home.root, monkeypatch)
+    page = shown_on(page, "matrix", home.root, monkeypatch)
     assert page.text[0].value == "The store holds no boots yet."

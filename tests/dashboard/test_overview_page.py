@@ -14,16 +14,9 @@ pytest.importorskip("streamlit", reason="pages need streamlit: pip install 'pyte
 from streamlit.testing.v1 import AppTest
 
 from pytest_coldstart import units
-from pytest_coldstart.dashboard import app
 from pytest_coldstart.store.home import Home
 from tests.dashboard import hostile
 from tests.dashboard.conftest import boot, run
-
-
-@pytest.fixture
-def page(monkeypatch: pytest.MonkeyPatch) -> AppTest:
-    monkeypatch.setattr("sys.argv", ["app.py"])
-    return AppTest.from_file(str(app()), default_timeout=60)
 
 
 @pytest.fixture

@@ -14,19 +14,12 @@ pytest.importorskip("streamlit", reason="pages need streamlit: pip install 'pyte
 
 from streamlit.testing.v1 import AppTest
 
-from pytest_coldstart.dashboard import app
 from pytest_coldstart.store.home import Home
 from tests.dashboard import hostile
 from tests.dashboard.conftest import boot, run
 
 RUNS = "app_pages/runs.py"
 GITLAB = {"system": "GITLAB_CI", "CI_JOB_URL": "https://gitlab.example.org/a/-/jobs/3"}
-
-
-@pytest.fixture
-def page(monkeypatch: pytest.MonkeyPatch) -> AppTest:
-    monkeypatch.setattr("sys.argv", ["app.py"])
-    return AppTest.from_file(str(app()), default_timeout=60)
 
 
 def opened(page: AppTest, store: Path, monkeypatch: pytest.MonkeyPatch, **query: str) -> AppTest:
