@@ -65,7 +65,8 @@ def test_each_series_has_a_row_and_no_failed_boot_is_hidden(shown: AppTest, boot
     ((boots,),) = ask(booted, "SELECT count(*) FROM boot WHERE tier = 'restart'")
     assert rows["restart"]["boots"] == str(boots)
     ((why,),) = ask(booted, "SELECT failure_message FROM boot WHERE outcome = 'failed'")
-    assert f"Failed: {why[:100]}" in words(shown)
+    # On a page white space is one blank; the engine's last line, where the message has one, holds more of it.
+    assert f"Failed: {' '.join(why.split())[:80]}" in words(shown)
 
 
 def test_a_tile_has_the_three_slos_with_value_bound_and_verdict(shown: AppTest, booted: Path) -> None:
